@@ -80,6 +80,7 @@ DividedMlp::DividedMlp(const Options& o, const dist::Group& group)
       mesh_(group, {.dp = o.copies(), .tp = o.tensor_parallel, .pp = o.pipeline}),
       stage_(std::make_unique<Stage>(mesh_)),
       pipeline_(mesh_, *stage_) {
+  stage_->to(group.device());
   stage_->to(model_dtype(o.precision));
   stage_->set_autocast(autocast_dtype(o.precision));
   fresh_.load.clear();
@@ -87,7 +88,7 @@ DividedMlp::DividedMlp(const Options& o, const dist::Group& group)
     num_parameters_ += (kMlpSizes[i] + 1) * kMlpSizes[i + 1];
   if (o.load.empty()) return;
   const firn::NoGrad guard;
-  const auto model = make_model("mlp", o, firn::Device::cpu());
+  const auto model = make_model("mlp", o, group.device());
   const std::vector<Tensor> from = model->parameters();
   for (std::size_t i = 0; i < kPlaces.size(); ++i)
     if (Tensor to = stage_->parameter(i); to.defined())
@@ -100,7 +101,7 @@ nn::Module& DividedMlp::stage() noexcept { return *stage_; }
 
 std::unique_ptr<nn::Module> DividedMlp::whole() const {
   const firn::NoGrad guard;
-  auto model = make_model("mlp", fresh_, firn::Device::cpu());
+  auto model = make_model("mlp", fresh_, mesh_.all().device());
   std::vector<Tensor> to = model->parameters();
   for (std::size_t i = 0; i < kPlaces.size(); ++i) {
     const Tensor part = stage_->parameter(i);

@@ -123,8 +123,7 @@ void check_division(const Options& o) {
                       "the weights of the whole model");
   check_contradiction(o.plan || o.memory > 0, name, o.plan ? "--plan" : "--memory",
                       "memory is planned for a whole model on one rank");
-  check_contradiction(o.show_graph, name, "--show-graph", "ranks are on the CPU");
-  check_contradiction(o.device != "cpu", name, "--device " + o.device, "ranks are on the CPU");
+  check_contradiction(o.show_graph, name, "--show-graph", "each rank has a graph of its own");
   check_contradiction(o.zero > 0 && o.copies() == 1, "--zero", name,
                       "there is one copy of the model, and nobody to divide its state with");
   check_contradiction(o.zero > 1 && o.pipeline > 1, "--zero", "--pipeline",

@@ -116,6 +116,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   StepReport whole_cycle(const MicroSteps& micro_steps, const Undo& undo) {
     const std::int64_t ended = at.cycles;
     attempted = true;
+    failure_told = false;
     try {
       try {
         micro_steps();
@@ -125,6 +126,7 @@ struct Optimizer::Impl final : autograd::Cycle {
       }
       const StepReport report = end_cycle();
       attempted = false;
+      failure_told = true;
       return report;
     } catch (...) {
       if (at.cycles == ended) {
@@ -137,6 +139,17 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Runs the kernels up to the decision. Returns false if the cycle's losses have reached no
   /// parameter.
   bool decide();
+  /// Returns fn(), which makes a whole cycle, or tries to do so several times. If it gives up for
+  /// lack of memory, other ranks learn of it.
+  template <class Fn>
+  StepReport told_if_out_of_memory(const Fn& fn) {
+    try {
+      return fn();
+    } catch (const OutOfMemory&) {
+      tell_failure(std::current_exception(), true);
+      throw;
+    }
+  }
   /// After the decision, which may still become a skip: computes what rules do not compute element
   /// by element. If that throws, all is as before, or the cycle is dropped.
   void compute_rules();
@@ -223,8 +236,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   void run_turns(std::int64_t micro_steps, const std::function<void(std::int64_t i)>& micro_step);
   /// A turn of a rank that has made all its micro-steps. It does not count.
   void idle_turn();
-  /// What has failed keeps this rank from its next turn: others throw in theirs.
-  void tell_failure(const std::exception_ptr& failure) noexcept;
+  /// What has failed keeps this rank from its next turn, or from the end of its cycle: others throw
+  /// there. Unless gradients are divided, a rank that is short of memory may try again by itself,
+  /// but for the `last` time.
+  void tell_failure(const std::exception_ptr& failure, bool last = false) noexcept;
   /// In a turn, if weights are divided: the ranks tell each other what comes next, or that one has
   /// failed. Then all throw.
   void meet(CyclePlace place, std::size_t what = 0);
@@ -355,7 +370,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::function<Loss()> loss_of_others;        ///< with lent: for turns without samples
   Tensor counted;                              ///< with buckets: u8 [parameters] of 1
   bool parts_held = false;                     ///< divided gradients hold sums of this cycle
-  bool failure_told = false;       ///< all ranks know that the turn under way has failed
+  bool failure_told = true;        ///< nobody waits to hear of this rank's turn or cycle
   std::int64_t planned_turns = 0;  ///< of this rank's cycle; 0: not known
   std::int64_t turns_of_all = 0;   ///< the most that a rank has planned
   math::SeedSums sums_before;      ///< seed_sums() when the cycle under way began

@@ -32,7 +32,9 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
              "the function of run_cycle() is empty");
   const OthersScope others(impl, [&] { return micro_batch(micro_steps - 1); });
   const MakerScope maker(impl, "run_cycle()");
-  return impl.run_cycle(micro_steps, [&](std::int64_t i) { impl.add_loss(micro_batch(i)); });
+  return impl.told_if_out_of_memory([&] {
+    return impl.run_cycle(micro_steps, [&](std::int64_t i) { impl.add_loss(micro_batch(i)); });
+  });
 }
 FIRN_OUT_OF_MEMORY("run_cycle")
 

@@ -67,42 +67,74 @@ TEST_CASE("[S40] ranks: accumulation by hand, with no_samples() and flush()", "[
   }
 }
 
-TEST_CASE("[S37][S40] ranks: a batch that never fits on one rank is a dropped cycle, and is named",
+TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, who go on together",
           "[host]") {
-  struct End {
-    std::string mixed;
-    std::vector<double> weights;
+  struct Case {
+    std::string how;
+    optim::StepOptions step = {};
+    dist::DistributeOptions over = {};
   };
-  const auto ends = on_ranks<End>(2, [](const Group& group) {
-    manual_seed(5);
-    SmallMlp net(f64);
-    optim::SGD opt(net.parameters(), {.lr = 0.1});
-    distribute(opt, group);
-    const Rows rows(8, 7, 3, 77, f64);
-    const auto run = [&](bool fits) {
-      opt.run_batch(8, {.size = 4, .halve_on_out_of_memory = true},
-                    [&](std::int64_t first, std::int64_t last) {
-                      if (!fits) throw OutOfMemory("none", 1);
-                      return cross_entropy(net(rows.x.slice(0, first, last)),
-                                           rows.y.slice(0, first, last));
-                    });
-    };
-    run(true);
-    if (group.rank() == 1) CHECK_THROWS_AS(run(false), OutOfMemory);
-    End end;
-    try {
-      run(true);  // of rank 0 the second batch, of rank 1 the third
-    } catch (const Error& e) {
-      end.mixed = e.what();
+  const std::vector<Case> cases{{"plain"},
+                                {"exact", {.exact = {.quantum = 2}}},
+                                {"ZeRO 1", {}, {.zero = 1}},
+                                {"ZeRO 2", {}, {.zero = 2}},
+                                {"ZeRO 3", {}, {.zero = 3}},
+                                {"overlap", {}, {.overlap = true}},
+                                {"run_cycle"}};
+  for (const Case& c : cases)
+    for (const bool memory : {false, true}) {
+      CAPTURE(c.how, memory);
+      struct End {
+        std::string error;
+        std::vector<double> weights;
+      };
+      const auto train = [&](bool fails) {
+        return on_ranks<End>(3, [&](const Group& group) {
+          manual_seed(5);
+          SmallMlp net(f64);
+          optim::AdamW opt(net.parameters(), {.lr = 0.1}, c.step);
+          distribute(opt, group, c.over);
+          const Rows rows(12, 7, 3, 77, f64);
+          const auto run = [&](bool fit) {
+            int calls = 0;
+            const auto loss = [&](std::int64_t first, std::int64_t last) {
+              if (!fit && group.rank() == 1 && (memory || ++calls == 2)) {
+                if (memory) throw OutOfMemory("none", 1);
+                throw std::runtime_error("no more disk");
+              }
+              return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
+            };
+            if (c.how == "run_cycle")
+              return opt.run_cycle(2, [&](std::int64_t i) {
+                const std::int64_t first = 4 * group.rank() + 2 * i;
+                return loss(first, first + 2);
+              });
+            return opt.run_batch(12, {.size = 2}, loss);
+          };
+          run(true);
+          End end;
+          if (fails) {
+            try {
+              run(false);
+            } catch (const std::exception& e) {
+              end.error = e.what();
+            }
+          }
+          CHECK(opt.last_report().applied_steps() == 1);
+          run(true);
+          const optim::WholeWeights whole(opt);
+          for (const Tensor& p : net.parameters())
+            for (const double v : values_of(p)) end.weights.push_back(v);
+          return end;
+        });
+      };
+      const auto ends = train(true), wanted = train(false);
+      for (std::size_t r = 0; r < 3; ++r) {
+        CHECK(ends[r].weights == wanted[r].weights);
+        const std::string expected = r != 1 ? "rank 1" : memory ? "none" : "no more disk";
+        CHECK(mentions(ends[r].error, {expected}));
+      }
     }
-    run(true);
-    end.weights = weights_of(opt);
-    return end;
-  });
-  for (const End& e : ends) {
-    CHECK(mentions(e.mixed, {"rank 1 has dropped 1 cycles since the last step, and rank 0 0"}));
-    CHECK(e.weights == ends[0].weights);
-  }
 }
 
 TEST_CASE("[S40] ranks: a gradient that is not finite on one rank skips the step on all",

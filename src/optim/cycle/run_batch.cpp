@@ -66,6 +66,47 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
                     e.requested_bytes());
 }
 
+/// A whole cycle in micro-batches of impl.split_size, or as often halved as memory asks for.
+StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBatch& ask,
+                       const LossOf& loss) {
+  OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
+  const std::string op = impl.store.op();
+  const std::int64_t quantum = impl.options.exact.quantum;
+  std::optional<RollbackPoint> start;
+  const bool capturing = impl.hooks.capturing();
+  const bool halve = ask.halve_on_out_of_memory && !capturing;
+  if (halve) start.emplace();
+  const std::int64_t dropped = impl.dropped, begun = impl.split_size;
+  for (std::int64_t retries = 0;; ++retries) {
+    const std::int64_t size = std::min(impl.split_size, samples);
+    const autograd::CouplingScope coupling;
+    try {
+      impl.about_to_change_restored();
+      StepReport report = run_in_parts(optimizer, samples, size, loss, ask.between);
+      report.note_split(quantum > 0 ? std::min(quantum, samples) : size, retries);
+      return report;
+    } catch (const OutOfMemory& e) {
+      if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
+      if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
+      start->roll_back();
+      if (quantum > 0)
+        throw OutOfMemory(
+            fmt::format("{}\n  exact mode computes quanta of {} samples, and nothing smaller; "
+                        "checkpoint() and more ranks take less memory",
+                        e.message(), quantum),
+            e.requested_bytes());
+      if (size == 1 || (!coupling.layer.empty() && !ask.split_statistics))
+        impl.split_size = begun;  // none has worked
+      if (size == 1) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
+      if (!coupling.layer.empty() && !ask.split_statistics)
+        throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),
+                          e.requested_bytes());
+    }
+    impl.dropped = dropped;  // what follows are the same samples
+    impl.split_size = size - size / 2;
+  }
+}
+
 }  // namespace
 
 StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
@@ -76,12 +117,14 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
   FIRN_CHECK(micro_batch >= 1, op, "give 1 or more; MicroBatch::within(bytes) plans it",
              "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
   require_quanta(op, impl().options, samples, micro_batch);
-  try {
-    return run_in_parts(*this, samples, micro_batch, loss);
-  } catch (const OutOfMemory& e) {
-    if (impl().hooks.capturing() || runtime::dry_run() || impl().options.exact.quantum > 0) throw;
-    advise(*this, op, impl().store.device(), samples, {}, loss, e);
-  }
+  return impl().told_if_out_of_memory([&] {
+    try {
+      return run_in_parts(*this, samples, micro_batch, loss);
+    } catch (const OutOfMemory& e) {
+      if (impl().hooks.capturing() || runtime::dry_run() || impl().options.exact.quantum > 0) throw;
+      advise(*this, op, impl().store.device(), samples, {}, loss, e);
+    }
+  });
 }
 FIRN_OUT_OF_MEMORY("run_batch")
 
@@ -98,9 +141,8 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
              "MicroBatch::between is called between quanta, and the optimizer has none");
   if (ask.size > 0) require_quanta(op, impl.options, samples, ask.size);
   impl.require_no_cycle();
-  const std::int64_t quantum = impl.options.exact.quantum;
-  const bool capturing = impl.hooks.capturing();
-  FIRN_CHECK(!capturing || ask.size > 0, op, "run the step once before, and give the size it took",
+  FIRN_CHECK(!impl.hooks.capturing() || ask.size > 0, op,
+             "run the step once before, and give the size it took",
              "a cycle that is captured cannot be planned");
   if (!same(impl.split, ask) || impl.split_size == 0) {
     impl.split_size = 0;  // if the plan throws
@@ -109,38 +151,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
     impl.split = ask;
     impl.split_size = size;
   }
-  std::optional<RollbackPoint> start;
-  const bool halve = ask.halve_on_out_of_memory && !capturing;
-  if (halve) start.emplace();
-  const std::int64_t dropped = impl.dropped, begun = impl.split_size;
-  for (std::int64_t retries = 0;; ++retries) {
-    const std::int64_t size = std::min(impl.split_size, samples);
-    const autograd::CouplingScope coupling;
-    try {
-      impl.about_to_change_restored();
-      StepReport report = run_in_parts(*this, samples, size, loss, ask.between);
-      report.note_split(quantum > 0 ? std::min(quantum, samples) : size, retries);
-      return report;
-    } catch (const OutOfMemory& e) {
-      if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
-      if (!halve) advise(*this, op, impl.store.device(), samples, ask, loss, e);
-      start->roll_back();
-      if (quantum > 0)
-        throw OutOfMemory(
-            fmt::format("{}\n  exact mode computes quanta of {} samples, and nothing smaller; "
-                        "checkpoint() and more ranks take less memory",
-                        e.message(), quantum),
-            e.requested_bytes());
-      if (size == 1 || (!coupling.layer.empty() && !ask.split_statistics))
-        impl.split_size = begun;  // none has worked
-      if (size == 1) advise(*this, op, impl.store.device(), samples, ask, loss, e);
-      if (!coupling.layer.empty() && !ask.split_statistics)
-        throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),
-                          e.requested_bytes());
-    }
-    impl.dropped = dropped;  // what follows are the same samples
-    impl.split_size = size - size / 2;
-  }
+  return impl.told_if_out_of_memory([&] { return run_halving(*this, samples, ask, loss); });
 }
 FIRN_OUT_OF_MEMORY("run_batch")
 

@@ -259,9 +259,8 @@ void Optimizer::Impl::combine_quanta() {
   }
   broken = true;
   if (has_ranks()) {
-    const RankRecord mine = record_of_cycle();
-    dropped = 0;
-    ranks->tell(store.op(), mine, received);
+    tell(record_of_cycle(), received);
+    failure_told = true;
   }
   const CycleSums sums = exact.finish(store, has_ranks() ? &ranks->peers() : nullptr);
   if (has_ranks()) {

@@ -315,10 +315,9 @@ void Optimizer::Impl::combine_ranks() {
   broken = true;
   if (at.micro_steps == 0) note_sums_before();  // others end a cycle that has none here
   std::vector<std::uint8_t> received = ledger.noted();
-  const RankRecord mine = record_of_cycle();
-  dropped = 0;
   const double unit = seed_sums().unit;
-  const CycleSums all = sum_of(ranks->tell(store.op(), mine, received));
+  const CycleSums all = sum_of(tell(record_of_cycle(), received));
+  failure_told = true;
   if (buckets) {  // they are sums of all already
     express_parts(unit, all.unit);
   } else if (!exchanged) {

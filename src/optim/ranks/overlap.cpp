@@ -70,8 +70,8 @@ void Optimizer::Impl::exchange_beside(const Tensor& sum, const std::function<voi
   const autograd::Peers& peers = ranks->peers();
   std::vector<std::uint8_t> nothing(store.ledger().size());
   const RankRecord mine = record_of_turn(autograd::Outcome::done);
-  const double of_all = sum_of(ranks->tell(store.op(), mine, nothing)).unit;
-  dropped = 0;
+  const double of_all = sum_of(tell(mine, nothing)).unit;
+  failure_told = true;  // if this fails, all agree on that
   {
     const autograd::CycleScope cycle(*this);
     overlapped->begin_pass(sum, of_all / mine.sums.unit);

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "autograd/batch_parts.h"
 #include "autograd/cycle.h"
 #include "autograd/node.h"
 #include "base/check.h"
@@ -62,6 +63,7 @@ void Optimizer::Impl::express_parts(double from, double to) {
 
 std::span<const RankRecord> Optimizer::Impl::tell(const RankRecord& record,
                                                   std::span<std::uint8_t> flags) {
+  dropped = 0;
   try {
     return ranks->tell(store.op(), record, flags);
   } catch (...) {
@@ -99,7 +101,6 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
   double factor = 1;
   if (!dry) {
     const auto told = tell(record_of_turn(autograd::Outcome::done), expected);
-    dropped = 0;
     for (std::size_t r = 0; r < sums.size(); ++r) {
       sums[r] = told[r].sums;
       turns_of_all = std::max(turns_of_all, told[r].turns);
@@ -190,11 +191,19 @@ void Optimizer::Impl::idle_turn() {
   run_guarded([this] { take_turn_of_others(seed_sums().unit); }, nullptr);
 }
 
-void Optimizer::Impl::tell_failure(const std::exception_ptr& failure) noexcept {
-  if (!buckets || runtime::dry_run() || std::exchange(failure_told, true)) return;
+void Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last) noexcept {
+  if (!has_ranks() || runtime::dry_run() || failure_told) return;
+  autograd::Outcome outcome = autograd::outcome_of(failure);
+  if (!buckets) {
+    // Who waits for a part of the model or of its batch is not at the end of a cycle.
+    if (model || autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0) return;
+    if (outcome == autograd::Outcome::out_of_memory && !last) return;
+    outcome = autograd::Outcome::failed;
+  }
+  failure_told = true;
   try {
     std::vector<std::uint8_t> nothing(store.ledger().size());
-    ranks->tell(store.op(), record_of_turn(autograd::outcome_of(failure)), nothing);
+    tell(record_of_turn(outcome), nothing);
   } catch (...) {  // NOLINT: what has failed here says more
   }
 }
