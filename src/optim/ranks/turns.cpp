@@ -4,7 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "autograd/batch_parts.h"
 #include "autograd/cycle.h"
 #include "autograd/node.h"
 #include "base/check.h"
@@ -195,8 +194,7 @@ void Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last)
   if (!has_ranks() || runtime::dry_run() || failure_told) return;
   autograd::Outcome outcome = autograd::outcome_of(failure);
   if (!buckets) {
-    // Who waits for a part of the model or of its batch is not at the end of a cycle.
-    if (model || autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0) return;
+    if (model) return;  // who waits for a part of the model is not at the end of a cycle
     if (outcome == autograd::Outcome::out_of_memory && !last) return;
     outcome = autograd::Outcome::failed;
   }
