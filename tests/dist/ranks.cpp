@@ -131,7 +131,7 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
       const auto ends = train(true), wanted = train(false);
       for (std::size_t r = 0; r < 3; ++r) {
         CHECK(ends[r].weights == wanted[r].weights);
-        const std::string expected = r != 1 ? "rank 1" : memory ? "none" : "no more disk";
+        const char* const expected = r != 1 ? "rank 1" : memory ? "none" : "no more disk";
         CHECK(mentions(ends[r].error, {expected}));
       }
     }
