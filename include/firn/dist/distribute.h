@@ -108,7 +108,8 @@ struct DistributeOptions {
 /// without `broadcast` if a weight or a state differs, naming the first one and the rank. If
 /// `broadcast` is interrupted, a rank may have a part of rank 0's state. Steps throw RankError as
 /// collectives do, for example if another rank has ended: weights and state are then those of the
-/// last finished step, and the cycle can be dropped by zero_grad(). With `zero`, a rank that ends
+/// last finished step, and the cycle can be dropped by zero_grad(). If run_batch() or run_cycle()
+/// fails on a rank, it throws on all, and all have dropped the cycle. With `zero`, a rank that ends
 /// while weights are exchanged leaves those of no step: each further call says so until a saved run
 /// is loaded. A step cannot be captured in a graph.
 void distribute(optim::Optimizer& optimizer, const Group& group,

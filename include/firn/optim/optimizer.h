@@ -142,7 +142,8 @@ class Optimizer {
                        const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
   /// The same with micro-batches whose size is planned, or halved if memory runs out (S22, S37):
   /// see MicroBatch. The report says the size, and how often memory ran out. If one sample does not
-  /// fit, throws OutOfMemory; all is then as before the call, but for what `loss` does beside firn.
+  /// fit, throws OutOfMemory; all is then as before the call, but for what `loss` does beside firn,
+  /// and in exact mode over several ranks for the random stream, which goes on on all alike.
   /// While a graph is captured, the size must be given and nothing is halved.
   StepReport run_batch(std::int64_t samples, const MicroBatch& micro_batch,
                        const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);

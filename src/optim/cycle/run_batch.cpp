@@ -88,7 +88,13 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     } catch (const OutOfMemory& e) {
       if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
       if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
-      start->roll_back();
+      // The stream of exact mode is that of all ranks, on which the others go on.
+      if (quantum > 0 && impl.has_ranks()) {
+        start->roll_back(Rollback::statistics);
+        start->roll_back(Rollback::data);
+      } else {
+        start->roll_back();
+      }
       if (quantum > 0)
         throw OutOfMemory(
             fmt::format("{}\n  exact mode computes quanta of {} samples, and nothing smaller; "
