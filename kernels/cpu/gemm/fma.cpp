@@ -122,39 +122,41 @@ Left place_left(const Matrix& a, int64_t, int64_t, void*) {
   return {static_cast<const char*>(a.data), 4 * a.row, 4 * a.row * kRows, 4 * a.column};
 }
 
-/// c [kHeight, kColumns] = or += the product of `depth` columns of `left` and rows of `right`.
-template <int kHeight>
+/// c [kHeight, kVectors kWidth] = or += the product of `depth` columns of `left` and rows of
+/// `right`.
+template <int kHeight, int kVectors>
 void block(const char* left, int64_t row, int64_t step, const float* right, int64_t depth, float* c,
            int64_t ld, bool zero) {
-  TileF::Vec sum[kHeight][2];
+  TileF::Vec sum[kHeight][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kHeight; ++i)
-    for (int j = 0; j < 2; ++j)
+    for (int j = 0; j < kVectors; ++j)
       sum[i][j] = zero ? TileF::Vec{} : TileF::load(c + i * ld + j * kWidth).v;
   for (int64_t p = 0; p < depth; ++p, left += step, right += kColumns) {
-    const TileF::Vec x = TileF::load(right).v, y = TileF::load(right + kWidth).v;
+    TileF::Vec x[kVectors];
+    for (int j = 0; j < kVectors; ++j) x[j] = TileF::load(right + j * kWidth).v;
 #pragma GCC unroll 8
     for (int i = 0; i < kHeight; ++i) {
       const float a = *reinterpret_cast<const float*>(left + i * row);
-      sum[i][0] += a * x;
-      sum[i][1] += a * y;
+      for (int j = 0; j < kVectors; ++j) sum[i][j] += a * x[j];
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kHeight; ++i)
-    for (int j = 0; j < 2; ++j) TileF(sum[i][j]).store(c + i * ld + j * kWidth);
+    for (int j = 0; j < kVectors; ++j) TileF(sum[i][j]).store(c + i * ld + j * kWidth);
 }
 
 using BlockFn = void (*)(const char*, int64_t, int64_t, const float*, int64_t, float*, int64_t,
                          bool);
-template <int... kHeight>
+template <int kVectors, int... kHeight>
 constexpr std::array<BlockFn, sizeof...(kHeight)> blocks(std::integer_sequence<int, kHeight...>) {
-  return {block<kHeight + 1>...};
+  return {block<kHeight + 1, kVectors>...};
 }
 
 void multiply(int64_t m, int64_t n, int64_t k, const Left& left, const void* right, float* c,
               int64_t ldc, bool add) {
-  static constexpr auto of_height = blocks(std::make_integer_sequence<int, kRows>());
+  constexpr auto heights = std::make_integer_sequence<int, kRows>();
+  static constexpr std::array of_height{blocks<1>(heights), blocks<2>(heights)};
   alignas(64) float edge[kRows * kColumns];
   if (k == 0 && !add)
     for (int64_t i = 0; i < m; ++i) std::fill_n(c + i * ldc, n, 0.0f);
@@ -167,9 +169,9 @@ void multiply(int64_t m, int64_t n, int64_t k, const Left& left, const void* rig
       for (int64_t i = 0; i < m; i += kRows) {
         const int64_t rows = std::min<int64_t>(kRows, m - i);
         const char* const x = left.data + i / kRows * left.panel + p * left.step;
-        const BlockFn fn = of_height[static_cast<std::size_t>(rows - 1)];
+        const BlockFn fn = of_height[cols > kWidth][static_cast<std::size_t>(rows - 1)];
         float* const out = c + i * ldc + j;
-        if (cols == kColumns) {
+        if (cols == kColumns || cols == kWidth) {
           fn(x, left.row, left.step, panel, depth, out, ldc, zero);
           continue;
         }
@@ -201,8 +203,9 @@ const Microkernel& fma() {
   return kernel;
 }
 
-bool fma_beats_library(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kThin = 32;
+bool fma_beats_library(int64_t m, int64_t n, int64_t k, bool columns) {
+  constexpr int64_t kThin = 32, kFew = 8, kLong = 64;
+  if (kWidth == 16) return columns && m >= kFew && m <= kWidth && std::min(n, k) >= kLong;
   return kWidth == 8 && std::min({m, n, k}) >= kThin;
 }
 

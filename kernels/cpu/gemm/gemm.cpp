@@ -271,19 +271,21 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
   if (!direct) FIRN_ISA::axpby(1.0, own->view(), args.beta, c, Stream{});
 }
 
-/// The microkernel that multiplies f32 or 16-bit factors [m, k] x [k, n], or null: a library does.
-const Microkernel* unit_of(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
-  if (dtype != DType::f32) return &microkernel(dtype);
+/// The microkernel that multiplies a [m, k] of f32 or 16 bits by b [k, n], or null: a library does.
+const Microkernel* unit_of(std::int64_t m, const ConstView& b) {
+  if (b.dtype != DType::f32) return &microkernel(b.dtype);
   if (const Microkernel* const unit = bf16x3_kernel()) return unit;
-  return batch_invariance_required() || fma_beats_library(m, n, k) ? &fma() : nullptr;
+  const bool columns = b.strides[0] == 1 && b.strides[1] != 1;
+  return batch_invariance_required() || fma_beats_library(m, b.shape[1], b.shape[0], columns)
+             ? &fma()
+             : nullptr;
 }
 
 void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
               const Epilogue& epilogue) {
   if (a.dtype == DType::f64) return multiply<double>(a, b, c, args, epilogue);
   // A setting may have changed since a factor was packed.
-  const Microkernel* const unit =
-      args.packed.unit ? args.packed.unit : unit_of(a.dtype, c.shape[0], c.shape[1], a.shape[1]);
+  const Microkernel* const unit = args.packed.unit ? args.packed.unit : unit_of(c.shape[0], b);
   if (unit) return packed_product(*unit, a, b, c, args, epilogue);
   multiply<float>(a, b, c, args, epilogue);
 }
@@ -294,7 +296,7 @@ PackedRight plan_right(const ConstView& b, std::int64_t m) {
   const std::int64_t k = b.shape[0], n = b.shape[1];
   if (b.dtype == DType::f64 || b.numel() == 0) return {};
   // A library would pack b for each product.
-  const Microkernel* unit = unit_of(b.dtype, m, n, k);
+  const Microkernel* unit = unit_of(m, b);
   if (!unit) unit = &fma();
   return {unit, static_cast<std::int64_t>(unit->right_bytes(k, n))};
 }
