@@ -23,6 +23,7 @@
 #include <variant>
 
 #include "kernels/dispatch.h"
+#include "kernels/math/optim/cycle_sums.h"
 #include "kernels/math/optim/dynamic_code.h"
 #include "kernels/math/optim/rules.h"
 #include "kernels/plan/step_memory.h"
@@ -134,6 +135,21 @@ void optim_partials(const StepMemory& memory, const OptimizerArena& arena,
 /// When all chunks of all arenas are there: what they come to, in the order of optim_norm().
 void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                         math::GradientSummary& summary);
+/// Exact mode on one rank: the scalars of quanta stay in device memory, beside their gradients.
+/// They are u8 [sizeof(math::CycleSums)], and `before` is u8 [sizeof(math::SeedSums)]. A cycle
+/// begins: `before` becomes what its sums begin with.
+void optim_note_sums(const StepMemory& memory, const View& before, Stream stream);
+/// A quantum has ended: its scalars go to `sums`, and the cycle's begin with `before` again.
+void optim_take_sums(const StepMemory& memory, const ConstView& before, const View& sums,
+                     Stream stream);
+/// `gradient` [n], f32 or f64, with scalars `of`, comes into the unit of `sums`.
+void optim_convert_gradient(const ConstView& sums, const ConstView& of, const View& gradient,
+                            Stream stream);
+/// Adds the scalars `more` to `sums`.
+void optim_add_sums(const ConstView& more, const View& sums, Stream stream);
+/// All quanta are there: the cycle's scalars are `sums` after `before`.
+void optim_put_sums(const StepMemory& memory, const ConstView& before, const ConstView& sums,
+                    Stream stream);
 /// Optimizers that step together, after the norm of each: if a non-finite value keeps one of them
 /// from its step, none makes a step.
 void optim_join(std::span<const StepMemory> memories, Stream stream);
@@ -213,6 +229,11 @@ FIRN_KERNEL_WITH_WORKSPACE(optim_summarize)
 FIRN_KERNEL(optim_decide)
 FIRN_KERNEL_CPU(optim_partials)
 FIRN_KERNEL_CPU(optim_add_partials)
+FIRN_KERNEL(optim_note_sums)
+FIRN_KERNEL(optim_take_sums)
+FIRN_KERNEL(optim_convert_gradient)
+FIRN_KERNEL(optim_add_sums)
+FIRN_KERNEL(optim_put_sums)
 FIRN_KERNEL(optim_trust_ratios)
 FIRN_KERNEL(optim_inputs)
 FIRN_KERNEL(optim_commit)

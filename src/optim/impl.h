@@ -207,9 +207,11 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// What the kernels have collected of the cycle. Waits for a device, as does the second one.
   math::SeedSums seed_sums() const;
   void set_seed_sums(const math::SeedSums& sums) const;
-  /// A cycle begins. In the ordinary mode the host knows the sums on a device, and does not wait.
+  /// A cycle begins. The host knows the sums on a device, and does not wait; in exact mode it asks
+  /// for them unless they stay there.
   void note_sums_before() {
-    if (store.device().is_cpu() || options.exact.quantum > 0) sums_before = seed_sums();
+    const bool asks = options.exact.quantum > 0 && !exact.in_memory();
+    if (store.device().is_cpu() || asks) sums_before = seed_sums();
   }
 
   // ---- Sums that are exchanged beside a backward pass (ranks/overlap.cpp) ----

@@ -8,6 +8,7 @@
 #include "firn/ops/losses.h"
 #include "firn/random.h"
 #include "kernels/copy.h"
+#include "kernels/optim.h"
 #include "optim/cycle/batch_scope.h"
 #include "optim/impl.h"
 #include "optim/ranks/interleaved.h"
@@ -29,10 +30,12 @@ void copy_gradient(const Tensor& from, const Tensor& to, Stream stream) {
 }  // namespace
 
 ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
-                                  const autograd::Peers* peers) {
+                                  const autograd::Peers* peers, bool looks) {
   for (Source& s : sources_) {
-    for (auto& entry : s.stack.entries())
+    for (auto& entry : s.stack.entries()) {
       if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
+      if (entry.value.scalars.defined()) free_scalars_.push_back(entry.value.scalars);
+    }
     if (!s.place.empty()) free_.push_back(std::move(s.place));
   }
   done_.clear();
@@ -76,6 +79,40 @@ ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
   }
   reserve(store, most);
   if (peers && !parts) prepare(store, works, *peers);
+  in_memory_ = !peers && !looks && done.empty();
+  if (in_memory_) begin_in_memory(store, plan_quanta(works[rank_]).most);
+  return out;
+}
+
+void ExactSums::begin_in_memory(const ParamStore& store, std::size_t parts) {
+  const OwnerScope owner(Owner::gradients);
+  const auto bytes = [&store](std::size_t n) {
+    return empty({static_cast<std::int64_t>(n)}, DType::u8, store.device());
+  };
+  if (!before_.defined()) before_ = bytes(sizeof(math::SeedSums));
+  while (free_scalars_.size() < parts) free_scalars_.push_back(bytes(sizeof(CycleSums)));
+  kernels::optim_note_sums(store.memory(), before_.mutable_view(), store.stream());
+}
+
+void ExactSums::draw_again() noexcept { random_ = default_generator().reserve(1); }
+
+math::SeedSums ExactSums::before() const {
+  math::SeedSums out;
+  copy_bytes(&out, Device::cpu(), before_.impl()->data(), before_.device(), sizeof(out));
+  return out;
+}
+
+std::vector<Tensor> ExactSums::memory() const {
+  std::vector<Tensor> out = free_scalars_;
+  out.push_back(before_);
+  const auto add = [&out](const std::vector<Tensor>& more) {
+    out.insert(out.end(), more.begin(), more.end());
+  };
+  for (const auto& gradients : free_) add(gradients);
+  for (const auto& entry : mine().stack.entries()) {
+    add(entry.value.gradients);
+    out.push_back(entry.value.scalars);
+  }
   return out;
 }
 
@@ -94,6 +131,8 @@ void ExactSums::drop() noexcept {
   random_ = {};
   done_ = std::vector<Node>();
   free_ = std::vector<std::vector<Tensor>>();
+  free_scalars_ = std::vector<Tensor>();
+  before_ = Tensor();
   received_ = std::vector<std::uint8_t>();
   exchange_ = Exchange();
 }
@@ -130,13 +169,23 @@ void ExactSums::prepare(const ParamStore& store, const std::vector<QuantumWork>&
 }
 
 void ExactSums::add(Part& left, Part& right, bool stay, Stream stream) {
-  const double factor = left.sums.add(right.sums);
   const bool to_right = stay && right.in_arenas;
+  const double factor = in_memory_ ? 1 : left.sums.add(right.sums);
   for (std::size_t a = 0; a < left.gradients.size(); ++a) {
+    const Tensor &x = left.gradients[a], &y = right.gradients[a];
+    if (in_memory_)
+      kernels::optim_convert_gradient(left.scalars.view(), right.scalars.view(), y.mutable_view(),
+                                      stream);
+    else if (factor != 1)
+      scale_gradient(y, factor, stream);
     if (to_right)
-      add_gradient(left.gradients[a], 1, right.gradients[a], factor, stream);
+      add_gradient(x, 1, y, 1, stream);
     else
-      add_gradient(right.gradients[a], factor, left.gradients[a], 1, stream);
+      add_gradient(y, 1, x, 1, stream);
+  }
+  if (in_memory_) {
+    kernels::optim_add_sums(right.scalars.view(), left.scalars.mutable_view(), stream);
+    free_scalars_.push_back(std::move(right.scalars));
   }
   if (to_right) {
     std::swap(left.gradients, right.gradients);
@@ -149,7 +198,7 @@ void ExactSums::advance(Source& s, Stream stream) {
   while (!s.is_done() && s.work.items[s.next].done >= 0) {
     const QuantumWork::Item& item = s.work.items[s.next++];
     Node& node = done_[static_cast<std::size_t>(item.done)];
-    s.stack.push(item.range, Part{node.sums, std::move(node.gradients)},
+    s.stack.push(item.range, Part{.sums = node.sums, .gradients = std::move(node.gradients)},
                  [&](Part& left, Part& right) { add(left, right, false, stream); });
   }
 }
@@ -185,8 +234,16 @@ void ExactSums::take(const ParamStore& store, const CycleSums& sums, std::vector
   if (divided()) return;
   Source& s = mine();
   const bool in_arenas = s.place.empty(), last = s.next + 1 == s.work.items.size();
-  Part part{sums, in_arenas ? store.gradients() : std::move(s.place), in_arenas};
+  Part part{.sums = sums,
+            .gradients = in_arenas ? store.gradients() : std::move(s.place),
+            .in_arenas = in_arenas};
   s.place.clear();
+  if (in_memory_) {
+    part.scalars = std::move(free_scalars_.back());
+    free_scalars_.pop_back();
+    kernels::optim_take_sums(store.memory(), before_.view(), part.scalars.mutable_view(),
+                             store.stream());
+  }
   s.stack.push(s.work.items[s.next++].range, std::move(part),
                [&](Part& left, Part& right) { add(left, right, last, store.stream()); });
 }
@@ -200,6 +257,8 @@ CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peer
   const std::vector<Tensor> arenas = store.gradients();
   for (std::size_t a = 0; a < arenas.size() && !root.in_arenas; ++a)
     copy_gradient(root.gradients[a], arenas[a], store.stream());
+  if (in_memory_)
+    kernels::optim_put_sums(store.memory(), before_.view(), root.scalars.view(), store.stream());
   return root.sums;
 }
 
@@ -267,8 +326,10 @@ void Optimizer::Impl::combine_quanta() {
     members.combine(ranks->peers());
     wait_for_exchange();
   }
-  set_seed_sums(sums.after(sums_before));
-  ledger.receive_from_ranks(received);
+  if (!exact.in_memory()) set_seed_sums(sums.after(sums_before));
+  hooks.now_and_at_replay(
+      [received = std::move(received)](Impl& i) { i.store.ledger().receive_from_ranks(received); });
+  if (hooks.capturing()) hooks.at_replay([memory = exact.memory()](Impl&) {});  // it stays
   broken = false;
 }
 
@@ -343,18 +404,23 @@ class BetweenQuanta {
   Generator& random_;
 };
 
-/// While alive, this thread draws the random numbers of quantum q alone.
+/// While alive, this thread draws the random numbers of quantum q alone. A graph that is captured
+/// keeps the generator.
 class NumbersOfQuantum {
  public:
   NumbersOfQuantum(const OptimizerAccess::Impl& impl, std::int64_t q)
-      : generator_(generator_of(impl.exact.random(), q)) {}
+      : generator_(std::make_shared<Generator>(generator_of(impl.exact.random(), q))) {
+    impl.hooks.at_replay([generator = generator_, q](OptimizerAccess::Impl& i) {
+      *generator = generator_of(i.exact.random(), q);
+    });
+  }
   NumbersOfQuantum(const NumbersOfQuantum&) = delete;
   NumbersOfQuantum& operator=(const NumbersOfQuantum&) = delete;
 
  private:
-  Generator generator_;
-  GeneratorScope scope_{generator_};
-  runtime::OnlyGenerator only_{generator_};
+  std::shared_ptr<Generator> generator_;
+  GeneratorScope scope_{*generator_};
+  runtime::OnlyGenerator only_{*generator_};
 };
 
 /// Of a rank that computes no quantum in a turn, if weights are divided: quantum q again.
@@ -386,7 +452,8 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
              "the loss couples the samples of its batch, and exact mode computes quanta of {} "
              "samples",
              size);
-  if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.set_seed_sums(impl.sums_before);
+  const bool in_memory = impl.exact.in_memory() || runtime::dry_run();
+  if (impl.at.micro_steps > 0 && !in_memory) impl.set_seed_sums(impl.sums_before);
   std::vector<Tensor> beside;
   {
     const BackwardOfQuantum scope(impl, interleaved, i);
@@ -394,11 +461,10 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
     scope.fill_gaps();
     beside = scope.beside();
   }
-  impl.exact.take(
-      impl.store,
-      runtime::dry_run() ? CycleSums() : CycleSums::of(impl.seed_sums(), impl.sums_before),
-      std::move(beside));
-  impl.store.ledger().begin_cycle();
+  impl.exact.take(impl.store,
+                  in_memory ? CycleSums() : CycleSums::of(impl.seed_sums(), impl.sums_before),
+                  std::move(beside));
+  impl.hooks.now_and_at_replay([](auto& i) { i.store.ledger().begin_cycle(); });
 }
 
 }  // namespace
@@ -417,8 +483,15 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
              "go on with the batch that was saved half-way, or drop it with zero_grad()",
              "a batch of {} samples, and the run was saved in one of {}", samples, loaded->samples);
   const StepReport report = impl.run_cycle(1, [&](std::int64_t) {
-    const auto turns = impl.exact.begin(impl.store, impl.quanta(),
-                                        impl.has_ranks() ? &impl.ranks->peers() : nullptr);
+    const bool whole = autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0;
+    const auto turns =
+        impl.exact.begin(impl.store, impl.quanta(),
+                         impl.has_ranks() ? &impl.ranks->peers() : nullptr, between || whole);
+    if (!impl.exact.in_memory())
+      runtime::refuse_capture(op.c_str(), impl.store.device(),
+                              "several ranks, layers that are normalised by the whole batch, "
+                              "MicroBatch::between and a batch that was loaded need the host");
+    impl.hooks.at_replay([](OptimizerAccess::Impl& i) { i.exact.draw_again(); });
     if (turns.mine == 0) impl.no_samples();
     const auto after = [&](std::int64_t i) {
       if (!between || i + 1 >= turns.most || runtime::dry_run()) return;
@@ -426,7 +499,7 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
       between(i + 1);
     };
     // Quanta whose gradients are divided exchange them one after another.
-    if (autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0 && !impl.buckets) {
+    if (whole && !impl.buckets) {
       InterleavedQuanta interleaved(impl, turns.mine,
                                     between ? "MicroBatch::between is called between quanta"
                                     : impl.exact.goes_on()

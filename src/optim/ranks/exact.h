@@ -36,12 +36,23 @@ class ExactSums {
   /// A cycle of so many quanta begins, of which this rank computes its share. Allocates what the
   /// sums need, and with `peers` (null: none) what their exchange needs. If a part of the batch was
   /// loaded, goes on with that. Returns how many quanta this rank computes, and the most of a rank.
+  /// The host need not see the scalars of quanta unless it `looks`.
   struct Turns {
     std::int64_t mine = 0, most = 0;
   };
-  Turns begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers);
+  Turns begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers,
+              bool looks);
   /// Where the random numbers of the cycle begin.
   RandomKey random() const noexcept { return random_; }
+  /// A captured cycle is replayed: it has random numbers of its own.
+  void draw_again() noexcept;
+  /// Whether scalars stay in device memory, and nothing waits for the host. So work can be
+  /// captured.
+  bool in_memory() const noexcept { return in_memory_; }
+  /// If so: what the cycle's sums began with. Waits for a device.
+  math::SeedSums before() const;
+  /// If so: all memory that the cycle's kernels use.
+  std::vector<Tensor> memory() const;
   /// The number of the next quantum that this rank computes. What is done before it is taken over.
   std::int64_t next(const ParamStore& store);
   /// Where the gradient of the next quantum is to be collected; empty: in the arenas, or in buckets
@@ -94,7 +105,8 @@ class ExactSums {
 
  private:
   struct Part {
-    CycleSums sums;
+    CycleSums sums;                 ///< unless in_memory()
+    Tensor scalars = {};            ///< if in_memory(): u8, the same
     std::vector<Tensor> gradients;  ///< one for each arena
     bool in_arenas = false;         ///< they are the arenas' own
   };
@@ -131,6 +143,8 @@ class ExactSums {
                const autograd::Peers& peers);
   CycleSums exchange(const ParamStore& store, const autograd::Peers& peers);
 
+  /// The same at the begin of a cycle whose scalars stay in device memory.
+  void begin_in_memory(const ParamStore& store, std::size_t parts);
   /// Of memory for parts, at least so much is free.
   void reserve(const ParamStore& store, std::size_t parts);
   /// left becomes the sum of both; right's memory is free. With `stay`, a sum with a part that is
@@ -146,6 +160,9 @@ class ExactSums {
   std::vector<std::vector<Tensor>> free_;  ///< memory for parts
   std::vector<std::uint8_t> received_;
   Exchange exchange_;
+  bool in_memory_ = false;
+  Tensor before_;                     ///< if in_memory(): u8, a math::SeedSums
+  std::vector<Tensor> free_scalars_;  ///< of parts
 };
 
 /// Optimizer::run_batch() in exact mode: each quantum is a micro-step. `between` is that of

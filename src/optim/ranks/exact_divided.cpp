@@ -78,7 +78,8 @@ void ExactSums::take_bucket(const ParamStore& store, const ParamStore::Bucket& b
 void ExactSums::end_turn(const ParamStore& store) {
   for (Source& s : sources_) {
     if (s.place.empty()) continue;
-    s.stack.push(s.work.items[s.next++].range, Part{s.sums, std::move(s.place)},
+    s.stack.push(s.work.items[s.next++].range,
+                 Part{.sums = s.sums, .gradients = std::move(s.place)},
                  [&](Part& left, Part& right) { add(left, right, false, store.stream()); });
     s.place.clear();
   }

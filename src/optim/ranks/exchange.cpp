@@ -84,37 +84,6 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
 
 }  // namespace
 
-CycleSums CycleSums::of(const math::SeedSums& sums, const math::SeedSums& before) noexcept {
-  return {.micro_steps = sums.micro_steps,
-          .weight = sums.weight_sum,
-          .loss = sums.loss_sum,
-          .unit = sums.unit,
-          .scale = sums.scale,
-          .weight_total = sums.weight_total - before.weight_total,
-          .loss_total = sums.loss_total - before.loss_total};
-}
-
-math::SeedSums CycleSums::after(const math::SeedSums& before) const noexcept {
-  math::SeedSums out;
-  out.micro_steps = micro_steps;
-  out.weight_sum = weight;
-  out.loss_sum = loss;
-  out.unit = unit;
-  out.scale = scale;
-  out.weight_total = before.weight_total + weight_total;
-  out.loss_total = before.loss_total + loss_total;
-  return out;
-}
-
-double CycleSums::add(const CycleSums& other) noexcept {
-  micro_steps += other.micro_steps;
-  weight += other.weight;
-  loss += other.loss;
-  weight_total += other.weight_total;
-  loss_total += other.loss_total;
-  return unit / other.unit;
-}
-
 CycleSums sum_of(std::span<const RankRecord> records) {
   CycleSums all = records.front().sums;
   for (const RankRecord& r : records)
@@ -253,11 +222,12 @@ void Optimizer::Impl::no_samples() {
 
 void Optimizer::Impl::forget_on_rank() {
   const bool shared = has_ranks() || model || options.exact.quantum > 0;
-  if (!shared || runtime::dry_run()) return;
+  if (!shared || runtime::dry_run() || hooks.capturing()) return;
   if (at.micro_steps > 0 || broken) {
     math::SeedSums sums = seed_sums();
-    sums.weight_total = sums_before.weight_total;
-    sums.loss_total = sums_before.loss_total;
+    const math::SeedSums before = exact.in_memory() ? exact.before() : sums_before;
+    sums.weight_total = before.weight_total;
+    sums.loss_total = before.loss_total;
     set_seed_sums(sums);
   }
   if (at.length > 0 || broken || attempted) ++dropped;

@@ -10,26 +10,12 @@
 #include <vector>
 
 #include "autograd/peers.h"
-#include "kernels/math/seed.h"
+#include "kernels/math/optim/cycle_sums.h"
 #include "optim/store/param_store.h"
 
 namespace firn::optim {
 
-/// The scalars of a cycle, or of a part of it: what math::SeedSums has collected.
-struct CycleSums {
-  std::int64_t micro_steps = 0;
-  double weight = 0, loss = 0;
-  double unit = 1, scale = 1;               ///< of the gradients beside them
-  double weight_total = 0, loss_total = 0;  ///< what the part adds to the totals of all cycles
-
-  /// Of a cycle that began when the totals were those of `before`.
-  static CycleSums of(const math::SeedSums& sums, const math::SeedSums& before) noexcept;
-  /// This cycle after `before`.
-  math::SeedSums after(const math::SeedSums& before) const noexcept;
-  /// Adds the scalars. The unit stays: what the other's gradients must be multiplied by is
-  /// returned, a power of two.
-  double add(const CycleSums& other) noexcept;
-};
+using math::CycleSums;
 
 /// Where in a cycle ranks tell each other something.
 enum class CyclePlace : std::int64_t { end, micro_step, save, weights, bucket, turn_end };

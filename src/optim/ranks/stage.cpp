@@ -3,7 +3,6 @@
 #include <span>
 
 #include "autograd/node.h"
-#include "firn/ops/ops.h"
 #include "kernels/optim.h"
 #include "optim/cycle/batch_scope.h"
 #include "optim/impl.h"
@@ -33,7 +32,8 @@ void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gr
   impl.begin_micro_step();
   const auto pass = [&] {
     const Tensor seed = empty({}, DType::f32, store.device());
-    const Tensor sum = full({}, loss, DType::f64, store.device());
+    const Tensor sum = zeros({}, DType::f64, store.device());
+    write_bytes(sum, &loss, sizeof(loss));
     using Arenas = std::span<const kernels::OptimizerArena>;
     kernels::optim_begin(kernels::pending_seed(store.memory(), impl.policy, seed.mutable_view(),
                                                sum.view(), ConstView{}, weight),

@@ -157,7 +157,6 @@ TEST_CASE("fashion_mnist: what does not go with a divided model is refused", "[h
         Case{"--ranks 2 --pipeline 2 --plan", "--pipeline", "--plan"},
         Case{"--ranks 2 --pipeline 2 --memory 1GiB", "--pipeline", "--memory"},
         Case{"--ranks 2 --pipeline 2 --show-graph", "--pipeline", "--show-graph"},
-        Case{"--ranks 2 --pipeline 2 --device cuda", "--pipeline", "--device cuda"},
         Case{"--ranks 2 --pipeline 2 --epochs 0 --load x", "--pipeline", "--epochs 0"},
         Case{"--ranks 2 --tensor-parallel 2 --load x", "--tensor-parallel", "--epochs 0"},
         Case{"--ranks 2 --tensor-parallel 2 --zero 1", "--zero", "--tensor-parallel"},

@@ -1,0 +1,53 @@
+// The scalars of a part of a cycle, which are added up like the gradients beside them. The same
+// code runs in a CUDA thread and on the CPU.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/math/macros.h"
+#include "kernels/math/seed.h"
+
+namespace firn::math {
+
+/// The scalars of a cycle, or of a part of it: what SeedSums has collected.
+struct CycleSums {
+  std::int64_t micro_steps = 0;
+  double weight = 0, loss = 0;
+  double unit = 1, scale = 1;               ///< of the gradients beside them
+  double weight_total = 0, loss_total = 0;  ///< what the part adds to the totals of all cycles
+
+  /// Of a cycle that began when the totals were those of `before`.
+  FIRN_HD static CycleSums of(const SeedSums& sums, const SeedSums& before) noexcept {
+    return {sums.micro_steps,
+            sums.weight_sum,
+            sums.loss_sum,
+            sums.unit,
+            sums.scale,
+            sums.weight_total - before.weight_total,
+            sums.loss_total - before.loss_total};
+  }
+  /// This cycle after `before`.
+  FIRN_HD SeedSums after(const SeedSums& before) const noexcept {
+    SeedSums out;
+    out.micro_steps = micro_steps;
+    out.weight_sum = weight;
+    out.loss_sum = loss;
+    out.unit = unit;
+    out.scale = scale;
+    out.weight_total = before.weight_total + weight_total;
+    out.loss_total = before.loss_total + loss_total;
+    return out;
+  }
+  /// Adds the scalars. The unit stays: what the other's gradients must be multiplied by is
+  /// returned, a power of two.
+  FIRN_HD double add(const CycleSums& other) noexcept {
+    micro_steps += other.micro_steps;
+    weight += other.weight;
+    loss += other.loss;
+    weight_total += other.weight_total;
+    loss_total += other.loss_total;
+    return unit / other.unit;
+  }
+};
+
+}  // namespace firn::math
