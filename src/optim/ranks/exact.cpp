@@ -464,7 +464,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   impl.exact.take(impl.store,
                   in_memory ? CycleSums() : CycleSums::of(impl.seed_sums(), impl.sums_before),
                   std::move(beside));
-  impl.hooks.now_and_at_replay([](auto& i) { i.store.ledger().begin_cycle(); });
+  impl.hooks.now_and_at_replay([](OptimizerAccess::Impl& of) { of.store.ledger().begin_cycle(); });
 }
 
 }  // namespace
