@@ -50,15 +50,17 @@ enum class StateMemory : std::uint8_t {
 /// Exact mode (S39): the same bits however a batch is cut. run_batch() cuts it into quanta of so
 /// many samples, by their index, and the gradients of the quanta are added in a binary tree over
 /// their numbers. So weights and state have the same bits for any size of micro-batch, any number
-/// of threads, and any number of ranks (dist/distribute.h) on one kind of CPU. What a quantum draws
-/// from default_generator() depends on its number alone; it must not draw from anything else.
+/// of threads, and any number of ranks (dist/distribute.h) on one kind of CPU, or of GPU with one
+/// set of libraries. What a quantum draws from default_generator() depends on its number alone; it
+/// must not draw from anything else.
 ///
 /// A quantum is computed by itself, whatever the size of the micro-batch, which must be a multiple.
 /// So a quantum should be as large as memory and ranks allow: small ones take more time. Gradients
 /// need the memory of at most log2(quanta) further copies, and over ranks about as much again while
 /// they are exchanged. BatchNorm needs BatchNormMode::whole_batch. Contrastive losses, layers with
-/// a random stream of their own, backward() by hand and captured graphs are refused. A run_batch()
-/// takes one number of default_generator(), from which those of its quanta follow. On the CPU.
+/// a random stream of their own, and backward() by hand are refused; so is the capture of a batch
+/// of several ranks, or of one with whole_batch or MicroBatch::between. A run_batch() takes one
+/// number of default_generator(), from which those of its quanta follow.
 struct Exact {
   std::int64_t quantum = 0;  ///< samples; 0: off
 };
