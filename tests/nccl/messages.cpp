@@ -8,6 +8,7 @@
 #include "firn/runtime/graph.h"
 #include "nccl/ranks.h"
 #include "support/simulator.h"
+#include "support/values.h"
 
 namespace firn::testing {
 namespace {
@@ -167,18 +168,12 @@ TEST_CASE("nccl: what messages refuse breaks nothing") {
   on_devices(2, [](const Group& group) {
     const int other = 1 - group.rank();
     const Tensor x = filled(group, group.rank());
-    const auto text = [](const std::function<void()>& call) -> std::string {
-      try {
-        call();
-      } catch (const Error& e) {
-        return e.what();
-      }
-      return "nothing";
-    };
-    require(mentions(text([&] { group.send(ones({5}), other); }), {"[send]", "cpu"}), "a device");
-    require(mentions(text([&] { group.host().send(x, other); }), {"[send]", "cuda"}), "the host");
+    require(mentions(error_of([&] { group.send(ones({5}), other); }), {"[send]", "cpu"}),
+            "a device");
+    require(mentions(error_of([&] { group.host().send(x, other); }), {"[send]", "cuda"}),
+            "the host");
     const Tensor y = filled(group, -1);
-    const std::string captured = text([&] {
+    const std::string captured = error_of([&] {
       graph::Graph::capture(group.device(), [&] { group.send_recv(x, other, y, other); });
     });
     require(mentions(captured, {"[send]", "could not compare"}), "a capture");
