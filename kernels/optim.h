@@ -136,8 +136,9 @@ void optim_partials(const StepMemory& memory, const OptimizerArena& arena,
 void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                         math::GradientSummary& summary);
 /// Exact mode on one rank: the scalars of quanta stay in device memory, beside their gradients.
-/// They are u8 [sizeof(math::CycleSums)], and `before` is u8 [sizeof(math::SeedSums)]. A cycle
-/// begins: `before` becomes what its sums begin with.
+/// They are u8 [sizeof(math::CycleSums)], and `before` is u8 [sizeof(math::SeedSums)].
+///
+/// A cycle begins: `before` becomes what its sums begin with.
 void optim_note_sums(const StepMemory& memory, const View& before, Stream stream);
 /// A quantum has ended: its scalars go to `sums`, and the cycle's begin with `before` again.
 void optim_take_sums(const StepMemory& memory, const ConstView& before, const View& sums,

@@ -1,11 +1,11 @@
 // What divided layers are made of: exchanges that gradients go through, and the loss of logits
 // whose classes are divided over ranks (Shoeybi et al. 2019, Megatron-LM).
 //
-// Tensors are on the group's device, floating, and of one shape and dtype on all ranks. All ranks make the
-// same calls in the same order; then their backward passes do, too. Sums of f16 and bf16 are formed
-// in f32, in the order of the ranks, and rounded once. So results that say "the same on every rank"
-// have the same bits. All throw Error for a tensor that does not fit, and RankError as collectives
-// do, in the backward pass too.
+// Tensors are on the group's device, floating, and of one shape and dtype on all ranks. All ranks
+// make the same calls in the same order; then their backward passes do, too. Sums of f16 and bf16
+// are formed in f32, in the order of the ranks, and rounded once. So results that say "the same on
+// every rank" have the same bits. All throw Error for a tensor that does not fit, and RankError as
+// collectives do, in the backward pass too.
 #pragma once
 
 #include "firn/dist/group.h"
