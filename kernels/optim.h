@@ -128,13 +128,15 @@ void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> a
 /// Then the decision, from what all ranks have found.
 void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,
                   const math::GradientSummary& summary, Stream stream);
-/// Where ranks have parts of the gradient, and its norm is to have the bits of optim_norm(): what
-/// these chunks of the arena contribute, in arena.partials. `chunks` are numbers in its tables.
-void optim_partials(const StepMemory& memory, const OptimizerArena& arena,
-                    std::span<const std::int64_t> chunks, const math::StepPolicy& policy);
-/// When all chunks of all arenas are there: what they come to, in the order of optim_norm().
+/// Where ranks have parts of the gradient, and its norm is to have the bits of optim_norm() with
+/// StepPolicy::norm_by_chunk: what the chunks that begin in elements [first, last) of the arena
+/// contribute, in arena.partials. No other element is read.
+void optim_partials(const StepMemory& memory, const OptimizerArena& arena, std::int64_t first,
+                    std::int64_t last, const math::StepPolicy& policy, Stream stream);
+/// When all chunks of all arenas are there: what they come to, in the order of optim_norm(). The
+/// host waits for a device's answer.
 void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                        math::GradientSummary& summary);
+                        math::GradientSummary& summary, Stream stream);
 /// Exact mode on one rank: the scalars of quanta stay in device memory, beside their gradients.
 /// They are u8 [sizeof(math::CycleSums)], and `before` is u8 [sizeof(math::SeedSums)].
 ///
@@ -228,8 +230,8 @@ FIRN_KERNEL(optim_begin)
 FIRN_KERNEL_THAT_MOVES(optim_norm, optim_norm_bytes)
 FIRN_KERNEL_WITH_WORKSPACE(optim_summarize)
 FIRN_KERNEL(optim_decide)
-FIRN_KERNEL_CPU(optim_partials)
-FIRN_KERNEL_CPU(optim_add_partials)
+FIRN_KERNEL(optim_partials)
+FIRN_KERNEL_WITH_WORKSPACE(optim_add_partials)
 FIRN_KERNEL(optim_note_sums)
 FIRN_KERNEL(optim_take_sums)
 FIRN_KERNEL(optim_convert_gradient)

@@ -143,9 +143,6 @@ void check(const Options& o, bool has_loss_scale) {
   check_contradiction(o.ranks > 1 && on_device && o.device != "cuda", "--ranks",
                       "--device " + o.device,
                       "each rank has a device of its own; give --device cuda");
-  check_contradiction(o.exact > 0 && o.zero > 1 && on_device, "--exact",
-                      "--zero " + std::to_string(o.zero),
-                      "together they run on the CPU; give --zero 1 or --device cpu");
   check_contradiction(o.zero > 0 && o.ranks == 1, "--zero", "--ranks 1",
                       "there is nobody to divide the state with");
   check_contradiction(

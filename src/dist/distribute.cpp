@@ -187,15 +187,11 @@ void broadcast(const Group& group, const Tensor& t) {
   t.storage()->bump_version(kOp);
 }
 
-void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& group, int zero) {
+void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& group) {
   FIRN_CHECK(impl.store.device() == group.device(), kOp,
              group.device().is_cpu() ? "give nccl_group(group, device) of firn/dist/nccl.h"
                                      : "move the model there, or give the group's host()",
              "the parameters are on {}, and the group exchanges tensors on {}", impl.store.device(),
-             group.device());
-  FIRN_CHECK(impl.options.exact.quantum == 0 || zero < 2 || group.device().is_cpu(), kOp,
-             "set DistributeOptions::zero to 1, or leave StepOptions::exact out",
-             "exact mode with ZeRO stage {} runs on the CPU, and the ranks are on {}", zero,
              group.device());
 }
 
@@ -315,7 +311,7 @@ void distribute_copies(optim::Optimizer& optimizer, const Group& group,
     impl.model.reset();
     return impl.ranks.reset();
   }
-  require_one_device(impl, group, options.zero);
+  require_one_device(impl, group);
   const Group host = group.host();
   const std::vector<optim::NamedState> state = optimizer.state();
   require_no_cycles(host, impl);
@@ -345,7 +341,7 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
                 const DistributeOptions& options) try {
   if (mesh.copy().size() == 1) return distribute_copies(optimizer, mesh.dp(), options);
   auto& impl = begin(optimizer, options);
-  require_one_device(impl, mesh.all(), options.zero);
+  require_one_device(impl, mesh.all());
   FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
              "exact mode works with copies of the model, and a copy has {} ranks",
              mesh.copy().size());

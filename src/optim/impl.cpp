@@ -54,7 +54,8 @@ Tensor host_memory(std::size_t bytes) {
 }
 
 math::StepPolicy step_policy(const StepOptions& o, const RunSetup& run) {
-  return {o.clip_norm, o.clip_value, o.ema, policy_of(o.loss_scale), run.average, o.maximize};
+  return {o.clip_norm, o.clip_value,       o.ema, policy_of(o.loss_scale), run.average,
+          o.maximize,  o.exact.quantum > 0};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Exact mode on devices: the same bits for any cut, on one device and on several ranks.
 #include "data/files.h"
 #include "dist/exact_runs.h"
+#include "dist/zero/zero.h"
 #include "firn/io/checkpoints.h"
 #include "nccl/ranks.h"
 
@@ -65,6 +66,51 @@ struct Normed : nn::Module {
 TEST_CASE("[S19][S39] nccl: exact: a batch norm of the whole batch has one set of bits") {
   const FreshNccl fresh;
   check_cuts_on_devices<Normed>(f32);
+}
+
+TEST_CASE("[S39][S43] nccl: exact: ranks that divide gradients and weights have the bits of one") {
+  const FreshNccl fresh;
+  const auto run = [](const Group& group, Device device, DType dtype, int zero) {
+    manual_seed(4);
+    Mlp net;
+    net.to(dtype);
+    net.to(device);
+    optim::StepOptions step{
+        .clip_norm = 0.5, .clip_value = 0.01, .ema = 0.9, .exact = {.quantum = 4}};
+    if (dtype == f16)
+      step.loss_scale =
+          optim::LossScale::dynamic({.init = 0x1p24, .on_overflow = optim::OverflowPolicy::retry});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, step);
+    distribute(opt, group, {.zero = zero});
+    std::string out;
+    std::uint64_t seed = 30;
+    for (const std::int64_t n : {20, 9, 5}) {
+      const Rows rows(n, 6, 3, seed += 2);
+      const auto report = opt.run_batch(n, 8, [&](std::int64_t first, std::int64_t last) {
+        return cross_entropy(net(rows.x.slice(0, first, last).to(dtype).to(device)),
+                             rows.y.slice(0, first, last).to(device));
+      });
+      out += fmt::format("{} {} {:a} {:a} {:a} {}\n", report.applied(), report.weight(),
+                         report.norm(), report.loss(), report.loss_scale(), report.micro_steps());
+    }
+    const optim::WholeWeights whole(opt);
+    for (const Tensor& p : net.parameters()) out += bits_of(p.to(Device::cpu())).bytes;
+    return out;
+  };
+  for (const DType dtype : {f32, f16}) {
+    const std::string one = run(Group(), Device::cuda(0), dtype, 0);
+    CHECK(one.find("true") != std::string::npos);
+    for (const int zero : {1, 2, 3})
+      for (const int ranks : {2, 3}) {
+        CAPTURE(dtype, zero, ranks);
+        const SmallBuckets buckets(ranks == 3 ? 4 << 20 : 400);
+        std::vector<std::string> runs(static_cast<std::size_t>(ranks));
+        on_devices(ranks, [&](const Group& g) {
+          runs[static_cast<std::size_t>(g.rank())] = run(g, g.device(), dtype, zero);
+        });
+        for (const auto& r : runs) CHECK((r == one));
+      }
+  }
 }
 
 TEST_CASE("[S33][S39] nccl: exact: a batch saved between two quanta goes on with its bits") {

@@ -99,8 +99,7 @@ struct DistributeOptions {
 /// With a group of one rank the optimizer is one of one rank, as it was made, in mid-cycle too.
 ///
 /// With a group of nccl_group(), parameters and losses are on the group's device, and gradients are
-/// added up there. The rest travels over the group's host(). Exact mode with `zero` 2 or 3 is for
-/// the CPU.
+/// added up there. The rest travels over the group's host().
 ///
 /// Throws Error if the parameters are not on the group's device, or if this rank has a part of a
 /// parameter (is_divided()): then give the mesh. Throws Error, on every rank, if

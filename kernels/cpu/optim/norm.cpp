@@ -120,17 +120,20 @@ void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> a
   summary = summary_of(memory, arenas, policy, both.data());
 }
 
-void optim_partials(const StepMemory& memory, const OptimizerArena& arena,
-                    std::span<const std::int64_t> chunks, const math::StepPolicy& policy) {
+void optim_partials(const StepMemory& memory, const OptimizerArena& arena, std::int64_t first,
+                    std::int64_t last, const math::StepPolicy& policy, Stream) {
   const NormRequest request = request_of(memory, policy);
   const auto* touched = memory.touched.as<std::uint8_t>();
-  parallel_for(static_cast<std::int64_t>(chunks.size()), arena.grad.numel(), [&](std::int64_t i) {
-    fill_partial(arena, chunks[static_cast<std::size_t>(i)], touched, request);
+  parallel_for(arena.chunks, last - first, [&](std::int64_t c) {
+    const std::int64_t piece = arena.chunk_pieces[c];
+    const bool is_empty = piece == arena.chunk_pieces[c + 1];
+    const std::int64_t begin = is_empty ? first : arena.pieces[piece].begin;
+    if (begin >= first && begin < last) fill_partial(arena, c, touched, request);
   });
 }
 
 void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                        math::GradientSummary& summary) {
+                        math::GradientSummary& summary, Stream) {
   summary = empty_summary(memory, memory.touched.as<std::uint8_t>());
   if (math::has_gradient(state_of(memory))) add_partials(arenas, summary);
 }

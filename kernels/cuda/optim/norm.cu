@@ -23,8 +23,9 @@ using NormList = ArenaList<NormArena, 64>;
 struct NormBlocks {
   std::int64_t blocks, chunks_each;
 };
-NormBlocks blocks_for(std::int64_t chunks) {
-  const std::int64_t each = std::max<std::int64_t>(math::ceil_div(chunks, kMaxNormBlocks), 1);
+NormBlocks blocks_for(std::int64_t chunks, bool by_chunk) {
+  const std::int64_t each =
+      by_chunk ? 1 : std::max<std::int64_t>(math::ceil_div(chunks, kMaxNormBlocks), 1);
   return {std::max<std::int64_t>(math::ceil_div(chunks, each), 1), each};
 }
 
@@ -93,6 +94,37 @@ __device__ NormPartial together(const Found& found) {
   return out;
 }
 
+/// What the threads of a block find in a chunk, of the parameters that count.
+template <class Counts>
+__device__ void look_at_chunk(const NormArena& a, std::int64_t chunk, const NormRequest& request,
+                              const Counts& counts, Found& found) {
+  const std::int64_t* pieces_of = a.chunks.pieces_of + (chunk - a.chunks.first);
+  for (std::int64_t i = pieces_of[0]; i < pieces_of[1]; ++i) {
+    const Piece piece = a.chunks.pieces[i];
+    if (!counts(piece.parameter)) continue;
+    if (a.wide) {
+      look<double>(a.grad, piece, request, found);
+    } else {
+      look<float>(a.grad, piece, request, found);
+    }
+  }
+}
+
+/// What `count` partials come to, in thread 0 of a block.
+template <class Counts>
+__device__ math::GradientSummary sum_of_partials(const NormPartial* partials, std::int64_t count,
+                                                 std::int64_t parameters, const Counts& counts) {
+  Found all;
+  for (std::int64_t b = threadIdx.x; b < count; b += blockDim.x) all.add(partials[b]);
+  const NormPartial sum = together(all);
+  double received = 0;
+  for (std::int64_t p = threadIdx.x; p < parameters; p += blockDim.x)
+    received = counts(p) ? 1 : received;
+  __shared__ double numbers[kWarp];
+  const bool any = block_fold(received, 0.0, numbers, Larger()) > 0;
+  return {sum.sum_of_squares, sum.clipped_squares, sum.largest, sum.culprit, any};
+}
+
 /// What else than a decision may come of it: a summary, in device memory, of the parameters that
 /// are `counted`, [parameters].
 struct Summary {
@@ -116,46 +148,53 @@ __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers 
     const NormRequest request{math::averaging_factor(s), policy.clip_value};
     const std::int64_t first = blockIdx.x * chunks_per_block;
     const std::int64_t last = math::min(first + chunks_per_block, list.chunks);
-    for (std::int64_t chunk = first; chunk < last; ++chunk) {
-      const NormArena& a = list.with_chunk(chunk);
-      const std::int64_t* pieces_of = a.chunks.pieces_of + (chunk - a.chunks.first);
-      for (std::int64_t i = pieces_of[0]; i < pieces_of[1]; ++i) {
-        const Piece piece = a.chunks.pieces[i];
-        if (!counts(piece.parameter)) continue;
-        if (a.wide) {
-          look<double>(a.grad, piece, request, found);
-        } else {
-          look<float>(a.grad, piece, request, found);
-        }
-      }
-    }
+    for (std::int64_t chunk = first; chunk < last; ++chunk)
+      look_at_chunk(list.with_chunk(chunk), chunk, request, counts, found);
   }
   const NormPartial mine = together(found);
   if (threadIdx.x == 0) partials[before + blockIdx.x] = mine;
   if (!ends) return;
   if (!is_last_block(m.ticket)) return;
 
-  Found all;
-  const std::int64_t blocks = before + gridDim.x;
-  for (std::int64_t b = threadIdx.x; b < blocks; b += blockDim.x) all.add(partials[b]);
-  const NormPartial sum = together(all);
-  double received = 0;
-  for (std::int64_t p = threadIdx.x; p < m.parameters; p += blockDim.x)
-    received = counts(p) ? 1 : received;
-  __shared__ double numbers[kWarp];
-  const bool any = block_fold(received, 0.0, numbers, Larger()) > 0;
+  const math::GradientSummary all_found =
+      sum_of_partials(partials, before + gridDim.x, m.parameters, counts);
   if (threadIdx.x != 0) return;
-  const math::GradientSummary all_found{sum.sum_of_squares, sum.clipped_squares, sum.largest,
-                                        sum.culprit, any};
   if constexpr (kSummary)
     *summary.found = all_found;
   else
     math::decide(*m.state, policy, all_found);
 }
 
+/// A block for each chunk that begins in [first, last).
+__global__ void partials_kernel(NormArena a, StepPointers m, double clip_value,
+                                NormPartial* partials, std::int64_t first, std::int64_t last) {
+  const std::int64_t chunk = blockIdx.x, piece = a.chunks.pieces_of[chunk];
+  const bool is_empty = piece == a.chunks.pieces_of[chunk + 1];
+  const std::int64_t begin = is_empty ? first : a.chunks.pieces[piece].begin;
+  if (begin < first || begin >= last) return;
+  Found found;
+  if (math::has_gradient(*m.state))
+    look_at_chunk(
+        a, chunk, {math::averaging_factor(*m.state), clip_value},
+        [&](std::int64_t p) { return m.touched[p] != 0; }, found);
+  const NormPartial mine = together(found);
+  if (threadIdx.x == 0) partials[chunk] = mine;
+}
+
+__global__ void add_partials_kernel(StepPointers m, const NormPartial* partials, std::int64_t count,
+                                    math::GradientSummary* found) {
+  const math::GradientSummary all = sum_of_partials(
+      partials, count, m.parameters, [&](std::int64_t p) { return m.touched[p] != 0; });
+  if (threadIdx.x == 0) *found = all;
+}
+
 __global__ void decide_kernel(StepPointers m, math::StepPolicy policy,
                               math::GradientSummary summary) {
   math::decide(*m.state, policy, summary);
+}
+
+NormArena norm_arena(const OptimizerArena& a) {
+  return {{a.chunk_pieces, a.pieces, 0}, a.grad.data, a.grad.dtype == DType::f64};
 }
 
 void look_at(const StepMemory& memory, std::span<const OptimizerArena> arenas,
@@ -164,14 +203,9 @@ void look_at(const StepMemory& memory, std::span<const OptimizerArena> arenas,
   const auto kernel = summary.found ? norm_kernel<true> : norm_kernel<false>;
   std::int64_t before = 0;
   while (!arenas.empty()) {
-    const auto list = list_of<NormList>(arenas, [](const OptimizerArena& a) {
-      NormArena out{};
-      out.grad = a.grad.data;
-      out.wide = a.grad.dtype == DType::f64;
-      return out;
-    });
+    const auto list = list_of<NormList>(arenas, norm_arena);
     arenas = arenas.subspan(static_cast<std::size_t>(list.count));
-    const auto [blocks, per_block] = blocks_for(list.chunks);
+    const auto [blocks, per_block] = blocks_for(list.chunks, policy.norm_by_chunk);
     gpu::launch("optim_norm", kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0, stream,
                 list, pointers_of(memory), policy, summary, partials, before, per_block,
                 arenas.empty());
@@ -191,7 +225,7 @@ void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> a
                      math::GradientSummary& summary, Stream stream) {
   // A launch has a block at least, and this rank may have no chunk of an arena.
   std::int64_t most = 0;
-  for (const OptimizerArena& a : arenas) most += blocks_for(a.chunks).blocks;
+  for (const OptimizerArena& a : arenas) most += blocks_for(a.chunks, policy.norm_by_chunk).blocks;
   constexpr std::size_t kAhead = 64;  // the summary, and partials aligned behind it
   static_assert(sizeof(math::GradientSummary) <= kAhead);
   const runtime::Workspace found(kAhead + static_cast<std::size_t>(most) * sizeof(NormPartial),
@@ -199,6 +233,25 @@ void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> a
   auto* const partials = reinterpret_cast<NormPartial*>(found.as<std::byte>() + kAhead);
   look_at(memory, arenas, policy, {counted.as<std::uint8_t>(), found.as<math::GradientSummary>()},
           partials, stream);
+  copy_bytes(&summary, Device::cpu(), found.data(), memory.state.device, sizeof(summary));
+}
+
+void optim_partials(const StepMemory& memory, const OptimizerArena& arena, std::int64_t first,
+                    std::int64_t last, const math::StepPolicy& policy, Stream stream) {
+  if (arena.chunks == 0) return;
+  gpu::launch("optim_partials", partials_kernel, dim3(static_cast<unsigned>(arena.chunks)),
+              dim3(kBlock), 0, stream, norm_arena(arena), pointers_of(memory), policy.clip_value,
+              arena.partials, first, last);
+}
+
+void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                        math::GradientSummary& summary, Stream stream) {
+  std::int64_t chunks = 0;
+  for (const OptimizerArena& a : arenas) chunks += a.chunks;
+  const runtime::Workspace found(sizeof(math::GradientSummary), stream);
+  gpu::launch("optim_add_partials", add_partials_kernel, dim3(1), dim3(kBlock), 0, stream,
+              pointers_of(memory), arenas.front().partials, chunks,
+              found.as<math::GradientSummary>());
   copy_bytes(&summary, Device::cpu(), found.data(), memory.state.device, sizeof(summary));
 }
 

@@ -32,6 +32,9 @@ struct StepPolicy {
   ScalePolicy scale;
   AveragePolicy average = {};
   bool maximize = false;  ///< steps go up the gradient
+  /// The norm is added up chunk by chunk, so that it has the same bits if ranks have parts of the
+  /// gradient: exact mode. On the CPU it always is.
+  bool norm_by_chunk = false;
 };
 
 /// What the last finished cycle came to; what a StepReport shows.

@@ -119,20 +119,11 @@ math::GradientSummary ParamStore::summary_in_order(const math::StepPolicy& polic
   std::sort(ascending.begin(), ascending.end(), [](const Bucket* x, const Bucket* y) {
     return std::pair(x->arena, x->range.first) < std::pair(y->arena, y->range.first);
   });
-  std::vector<std::int64_t> numbers;  // of the arena's chunks, by their place in the arena
   Tensor window;
   std::int64_t begin = 0;
   for (const Bucket* b : ascending) {
     const Arena& a = arenas_[b->arena];
     kernels::OptimizerArena view = views_[b->arena];
-    if (b->range.first == 0) {
-      numbers.assign(static_cast<std::size_t>(math::ceil_div(a.elements, size)), -1);
-      for (std::int64_t c = 0; c < view.chunks; ++c)
-        if (view.chunk_pieces[c] < view.chunk_pieces[c + 1])
-          numbers[static_cast<std::size_t>(view.pieces[view.chunk_pieces[c]].begin / size)] = c;
-      // A chunk of empty parameters adds nothing.
-      for (std::int64_t c = 0; c < view.chunks; ++c) view.partials[c] = {0, 0, 0, -1};
-    }
     const std::int64_t first = b->range.first / size;  // chunk that the bucket begins in
     const Tensor next = empty({b->range.last - first * size}, a.grad.dtype(), device_);
     if (const std::int64_t carried = b->range.first - first * size; carried > 0)
@@ -147,16 +138,14 @@ math::GradientSummary ParamStore::summary_in_order(const math::StepPolicy& polic
                     optim::part_of(flat, {b->bounds[r], b->bounds[r + 1]}).mutable_view(),
                     stream());
     gather_bounds(flat, b->bounds, peers);
-    std::vector<std::int64_t> complete;
-    for (std::int64_t k = first; k * size < b->range.last; ++k)
-      if (((k + 1) * size <= b->range.last || b->range.last == a.elements) &&
-          numbers[static_cast<std::size_t>(k)] >= 0)
-        complete.push_back(numbers[static_cast<std::size_t>(k)]);
+    // The chunk that a bucket ends in goes on in the next one.
+    const std::int64_t complete =
+        b->range.last == a.elements ? a.elements : b->range.last / size * size;
     view.grad = counted_from(window.mutable_view(), begin);
-    kernels::optim_partials(memory(), view, complete, policy);
+    kernels::optim_partials(memory(), view, begin, complete, policy, stream());
   }
   math::GradientSummary out;
-  kernels::optim_add_partials(memory(), views_, out);
+  kernels::optim_add_partials(memory(), views_, out, stream());
   return out;
 }
 
