@@ -1,6 +1,7 @@
 // The layers of transformers: their numbers from the parts that they are made of, and a training.
 #include <cmath>
 
+#include "copying.h"
 #include "reference.h"
 #include "support/catch.h"
 
@@ -133,21 +134,7 @@ TEST_CASE("a small transformer learns to copy the token before the last, in f32 
     manual_seed(5);
     Net net;
     optim::Adam opt(net.parameters(), {.lr = 1e-2});
-    Rng rng(6);
-    double last = 0;
-    for (int step = 0; step < 120; ++step) {
-      std::vector<double> tokens, targets;
-      for (int i = 0; i < 8 * 6; ++i) tokens.push_back(static_cast<double>(rng.below(6)));
-      for (int i = 0; i < 8 * 6; ++i)
-        targets.push_back(i % 6 == 0 ? -100 : tokens[static_cast<std::size_t>(i - 1)]);
-      const Autocast guard(dtype);
-      const Loss loss = cross_entropy(net(make(tokens, {8, 6}, i64)), make(targets, {8, 6}, i64),
-                                      {.class_weights = {}, .axis = 2});
-      opt.backward(loss);
-      opt.step();
-      last = loss.item();
-    }
-    CHECK(last < 0.5);  // without the token before: log 6 = 1.79
+    CHECK(learn_to_copy(net, opt, 120, dtype) < 0.5);  // without the token before: log 6 = 1.79
   }
 }
 

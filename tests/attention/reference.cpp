@@ -2,9 +2,11 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "kernels/math/philox.h"
 #include "support/catch.h"
+#include "support/threads.h"
 
 namespace firn::testing {
 namespace {
@@ -206,6 +208,37 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
   }
   const double least = 0.09 * static_cast<double>(got.size());
   return error == 0 ? 0 : std::sqrt(error / std::max(norm, least));
+}
+
+std::vector<std::vector<double>> all_of(const AttentionResults& r) {
+  return {r.o, r.dq, r.dk, r.dv, r.dbias};
+}
+
+GotAndWanted check_results(const AttentionCase& c, DType dtype, double bound) {
+  INFO(c.name() << " " << to_string(dtype));
+  Rng rng(seed_of(c.name()));
+  const AttentionValues x = random_values(c, rng, dtype);
+  GotAndWanted out{run_attention(c, x, dtype), reference(c, x)};
+  CHECK(relative_error(out.got.o, out.want.o) <= bound);
+  CHECK(relative_error(out.got.dq, out.want.dq) <= bound);
+  CHECK(relative_error(out.got.dk, out.want.dk) <= bound);
+  CHECK(relative_error(out.got.dv, out.want.dv) <= bound);
+  return out;
+}
+
+void check_threads(const AttentionCase& c) {
+  INFO(c.name());
+  for (const DType dtype : {f32, bf16}) {
+    Rng rng(9);
+    const AttentionValues x = random_values(c, rng, dtype);
+    std::optional<std::vector<std::vector<double>>> want;
+    for (const int n : {1, 2, 3}) {
+      const Threads threads(n);
+      const auto got = all_of(run_attention(c, x, dtype));
+      if (!want) want = got;
+      CHECK(got == *want);
+    }
+  }
 }
 
 }  // namespace firn::testing

@@ -66,6 +66,17 @@ AttentionResults run_attention(const AttentionCase& c, const AttentionValues& x,
 /// sees a key.
 AttentionResults run_composed(const AttentionCase& c, const AttentionValues& x, DType dtype);
 
+/// Every result, one after another; empty: there is none.
+std::vector<std::vector<double>> all_of(const AttentionResults& r);
+/// Compares all results but the bias's gradient with reference(), each within `bound`; returns
+/// both.
+struct GotAndWanted {
+  AttentionResults got, want;
+};
+GotAndWanted check_results(const AttentionCase& c, DType dtype, double bound);
+/// Checks that the results have the same bits for 1, 2 and 3 threads, in f32 and bf16.
+void check_threads(const AttentionCase& c);
+
 /// |got - want| / |want|, both Euclidean. A gradient may be the small difference of numbers near 1,
 /// so |want| counts as 0.3 an element at least.
 double relative_error(const std::vector<double>& got, const std::vector<double>& want);

@@ -8,18 +8,6 @@
 namespace firn::testing {
 namespace {
 
-/// Each result within `bound` of plain loops, norm-wise.
-void check(const AttentionCase& c, DType dtype, double bound) {
-  INFO(c.name() << " " << to_string(dtype));
-  Rng rng(seed_of(c.name()));
-  const AttentionValues x = random_values(c, rng, dtype);
-  const AttentionResults want = reference(c, x), got = run_attention(c, x, dtype);
-  CHECK(relative_error(got.o, want.o) <= bound);
-  CHECK(relative_error(got.dq, want.dq) <= bound);
-  CHECK(relative_error(got.dk, want.dk) <= bound);
-  CHECK(relative_error(got.dv, want.dv) <= bound);
-}
-
 const AttentionCase kSizes[] = {
     {.b = 1, .hq = 1, .hk = 1, .n = 1, .m = 1, .d = 1, .dv = 1},
     {.b = 2, .hq = 2, .hk = 2, .n = 5, .m = 5, .d = 3, .dv = 3},
@@ -37,7 +25,7 @@ TEST_CASE("attention: every combination of options in f32 is within 2e-6 of plai
       AttentionCase c = sizes;
       Rng rng(seed_of(sizes.name() + std::to_string(set)));
       c.take_options(set, rng);
-      check(c, f32, 2e-6);
+      check_results(c, f32, 2e-6);
     }
   }
 }
@@ -47,7 +35,7 @@ TEST_CASE("attention: every combination of options in f64 is within 1e-13 of pla
     AttentionCase c = kSizes[2];
     Rng rng(seed_of("f64" + std::to_string(set)));
     c.take_options(set, rng);
-    check(c, f64, 1e-13);
+    check_results(c, f64, 1e-13);
   }
 }
 
@@ -56,14 +44,14 @@ TEST_CASE("attention: sizes that are no multiple of a block, and many blocks", "
     AttentionCase c{.b = 1, .hq = 4, .hk = 2, .n = 193, .m = 261, .d = 20, .dv = 72};
     Rng rng(seed_of("blocks" + std::to_string(set)));
     c.take_options(set, rng);
-    check(c, f32, 2e-6);
+    check_results(c, f32, 2e-6);
     std::swap(c.n, c.m);
     c.lengths.clear();
     c.mask.clear();
-    check(c, f32, 2e-6);
+    check_results(c, f32, 2e-6);
   }
-  check({.b = 1, .hq = 1, .hk = 1, .n = 300, .m = 300, .d = 129, .dv = 200, .causal = true}, f32,
-        2e-6);
+  check_results({.b = 1, .hq = 1, .hk = 1, .n = 300, .m = 300, .d = 129, .dv = 200, .causal = true},
+                f32, 2e-6);
 }
 
 TEST_CASE("attention: 16-bit results err at most twice as much as the composed form") {
@@ -93,7 +81,7 @@ TEST_CASE("attention: any finite scale") {
     c.scale = scale;
     // With 1e30 a row takes its largest score alone; its gradients are 0 times a large number.
     if (std::abs(scale) < 100) {
-      check(c, f64, 1e-12);
+      check_results(c, f64, 1e-12);
       continue;
     }
     INFO("scale " << scale);
@@ -109,8 +97,8 @@ TEST_CASE("attention: hidden pairs stay hidden for a scale of 0 or less") {
     Rng rng(seed_of("scale"));
     c.take_options(1 + 4 + 8, rng);
     c.scale = scale;
-    check(c, f64, 1e-12);
-    check(c, f32, 2e-6);
+    check_results(c, f64, 1e-12);
+    check_results(c, f32, 2e-6);
   }
 }
 
