@@ -17,6 +17,8 @@
 #include "firn/dist/distribute.h"
 #include "firn/dist/local.h"
 #include "firn/dist/nccl.h"
+#include "firn/dist/parallel/layers.h"
+#include "firn/dist/parallel/pipeline.h"
 #include "firn/firn.h"
 
 using namespace firn;
@@ -44,7 +46,11 @@ void checks(const Group& group, bool alone_in_process) {
     test::check_random_calls(group, seed, 12, 20'000);
   for (const DType dtype : {f32, u8})
     test::check(group, {.call = test::Collective::all_reduce, .dtype = dtype, .count = 30'000'001});
-  if (group.rank() == 0) std::printf("%d ranks: %d calls and 50 sequences\n", group.size(), calls);
+  const int messages = test::check_messages(group, {0, 1, 1000, 100'003});
+  test::check_splits(group);
+  if (group.rank() == 0)
+    std::printf("%d ranks: %d calls, 50 sequences, %d messages, parts of the group\n", group.size(),
+                calls, messages);
 }
 
 /// Weights after 20 steps of an f16 MLP on batches of 256 rows.
@@ -89,6 +95,51 @@ void training(const Group& group) {
   if (group.rank() == 0)
     std::printf("%d ranks: trained, %.1e from one device\n", group.size(),
                 std::sqrt(distance / norm));
+}
+
+/// Losses of ten steps of two dense layers. The ranks of `tp` divide them; with two ranks of `pp`
+/// the second one is on the second stage.
+std::vector<double> trained_in_parts(const dist::Mesh& mesh, Device device) {
+  const DeviceScope scope(device);
+  manual_seed(1);
+  dist::ColumnParallelLinear a(mesh.tp(), 64, 512);
+  dist::RowParallelLinear b(mesh.tp(), 512, 12);
+  nn::Sequential stage;
+  if (mesh.pp().rank() == 0) stage.push_back(a), stage.push_back(nn::ReLU());
+  if (mesh.pp().rank() + 1 == mesh.pp().size()) stage.push_back(b);
+  stage.to(device);
+  optim::AdamW opt(stage.parameters(), {.lr = 1e-3}, {.clip_norm = 1});
+  dist::distribute(opt, mesh);
+  const Tensor x = randn({64, 64}).to(device), y = zeros({64}, i64).to(device);
+  dist::Pipeline pipeline(mesh, stage);
+  std::vector<double> losses;
+  for (int step = 0; step < 10; ++step) {
+    const auto report = pipeline.run_batch(
+        opt, 64, 8, [&](auto first, auto last) { return x.slice(0, first, last); },
+        [&](const Tensor& out, auto first, auto last) {
+          return cross_entropy(out, y.slice(0, first, last));
+        });
+    losses.push_back(report.loss());
+  }
+  return losses;
+}
+
+/// Divided layers and stages have the losses of one device to rounding.
+void parts(const Group& group) {
+  const auto one = trained_in_parts(dist::Mesh(Group()), group.device());
+  const int n = group.size();
+  std::vector<dist::MeshSizes> meshes{{.dp = n / 2, .pp = 2}};
+  if (512 % n == 0) meshes.push_back({.tp = n});
+  if (n % 4 == 0) meshes.push_back({.dp = n / 4, .tp = 2, .pp = 2});
+  for (const dist::MeshSizes& sizes : meshes) {
+    if (sizes.dp * sizes.tp * sizes.pp != n) continue;
+    const auto all = trained_in_parts(dist::Mesh(group, sizes), group.device());
+    for (std::size_t i = 0; i < one.size(); ++i)
+      if (!(std::abs(all[i] - one[i]) <= 1e-3 * std::abs(one[i])))
+        throw std::runtime_error("a divided model has not the losses of one device");
+    if (group.rank() == 0)
+      std::printf("%d ranks as dp %d, tp %d, pp %d: trained\n", n, sizes.dp, sizes.tp, sizes.pp);
+  }
 }
 
 /// GB/s of bus bandwidth, as NCCL's own tests count it: 2 (n - 1)/n of the bytes. The median.
@@ -142,6 +193,7 @@ void as_threads(int ranks) {
       const Group exact = dist::nccl_group(hosts, device);
       checks(exact, false);
       training(exact);
+      parts(exact);
       figures(exact, dist::nccl_group(hosts, device, {.exact_sums = false}));
     }
     late(dist::nccl_group(hosts, device, {.deadline = 2, .compare = false}));
@@ -165,6 +217,7 @@ int main(int argc, char** argv) {
           dist::nccl_group(rank, std::atoi(argv[2]), argv[3], Device::cuda(rank % devices));
       checks(group, true);
       training(group);
+      parts(group);
     } else {
       for (const int ranks : {2, devices})
         if (ranks == 2 || devices > 2) as_threads(ranks);
