@@ -167,6 +167,34 @@ TEST_CASE("[S42] nccl: an asynchronous error at every call is an error on all ra
   CHECK(wrong == 0);
 }
 
+TEST_CASE(
+    "[S42] nccl: what a group has not done when its last handle goes is an error of the next "
+    "wait") {
+  const FreshNccl fresh;
+  const auto ends = outcomes(
+      2,
+      [](const Group& group) {
+        const Tensor x = ones({5}, f32, group.device());
+        {
+          const Group part = group.split(0);
+          if (group.rank() == 0) part.all_reduce(x);
+          // Rank 1 has a handle as long as rank 0 waits, and makes no call.
+          if (group.rank() == 1) sleep_for(0.6);
+        }
+        if (group.rank() == 1) return;
+        std::string said;
+        try {
+          synchronize(group.device());
+        } catch (const RankError& e) {
+          said = e.what();
+        }
+        require(mentions(said, {"[all_reduce]", "did not end within 0.2 s"}), "said: " + said);
+        synchronize(group.device());  // once
+      },
+      {.deadline = 0.2, .compare = false});
+  for (const auto& end : ends) CHECK_FALSE(end);
+}
+
 TEST_CASE("nccl: a poll that fails, whichever it is") {
   wrong = 0;
   for (int k = 0; k < 12; ++k) {

@@ -39,7 +39,7 @@ struct NcclOptions {
 /// next call of the group if that comes first. Later calls throw too.
 ///
 /// The last handle of the group waits for its collectives, at most until the deadline, and not at
-/// all during an exception.
+/// all during an exception. If they have not ended by then, the next wait for the device throws.
 ///
 /// Collectives cannot be captured in a graph. Throws Error for a device that is not CUDA, a
 /// deadline that is not positive, or a bootstrap group that is not on the CPU; DeviceError if the

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
+#include <new>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -49,14 +52,19 @@ NcclWorld::~NcclWorld() {
   }
   wake_.notify_all();
   if (watchdog_.joinable()) watchdog_.join();
+  if (std::uncaught_exceptions() > 0) {  // others may wait for this rank
+    if (comm_) lib_.ncclCommAbort(comm_);
+    return;
+  }
   if (comm_) leave();
+  if (broken_ && !broken_->told) leave_word();
 }
 
-/// NCCL's work is waited for, unless this rank ends by an exception: others may wait for it.
+/// NCCL's work is waited for.
 void NcclWorld::leave() noexcept {
   const auto end = Clock::now() + seconds(options_.deadline);
-  ncclResult_t state =
-      std::uncaught_exceptions() > 0 ? ncclInternalError : lib_.ncclCommFinalize(comm_);
+  const Call last = queued_.empty() ? Call{} : queued_.front().call;
+  ncclResult_t state = lib_.ncclCommFinalize(comm_);
   while (state == ncclSuccess || state == ncclInProgress) {
     if (lib_.ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclInternalError;
     if (state == ncclSuccess) {
@@ -67,7 +75,33 @@ void NcclWorld::leave() noexcept {
     if (state != ncclInProgress || Clock::now() > end) break;
     std::this_thread::sleep_for(kNap);
   }
-  lib_.ncclCommAbort(comm_);
+  const std::lock_guard lock(mutex_);
+  const char* const op = queued_.empty() ? kConnect : to_string(last.kind);
+  break_up(op,
+           state == ncclInProgress
+               ? fmt::format("{} did not end within {} s after the last handle of the group",
+                             describe(last), options_.deadline)
+               : fmt::format("the end of the group failed: {}", failure("NCCL", state)),
+           kLateHint, -1);
+}
+
+/// What broke the group comes at the next wait of the host for the device, though the group is
+/// gone: the results are undefined.
+void NcclWorld::leave_word() noexcept {
+  struct Word {
+    std::optional<runtime::WaitCheck> check;
+  };
+  try {
+    const auto word = std::make_shared<Word>();
+    word->check.emplace(device_, [word, error = RankError(broken_->op, rank_, broken_->peer,
+                                                          broken_->text, broken_->hint)] {
+      const RankError thrown = error;
+      const std::shared_ptr<Word> own = word;
+      own->check.reset();  // once; this function goes with it
+      throw thrown;
+    });
+  } catch (const std::bad_alloc&) {  // NOLINT: there is nobody to tell
+  }
 }
 
 void NcclWorld::connect(const ncclUniqueId& id) {

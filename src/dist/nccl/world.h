@@ -115,6 +115,7 @@ class NcclWorld {
   std::string failure(const char* function, ncclResult_t result) const;
   Queued take_events(const Call& call);
   void leave() noexcept;
+  void leave_word() noexcept;
 
   // collectives.cpp
   struct Layout;
