@@ -177,6 +177,7 @@ TEST_CASE(
         const Tensor x = ones({5}, f32, group.device());
         {
           const Group part = group.split(0);
+          part.all_reduce(x);  // connects the two
           if (group.rank() == 0) part.all_reduce(x);
           // Rank 1 has a handle as long as rank 0 waits, and makes no call.
           if (group.rank() == 1) sleep_for(0.6);
@@ -192,7 +193,10 @@ TEST_CASE(
         synchronize(group.device());  // once
       },
       {.deadline = 0.2, .compare = false});
-  for (const auto& end : ends) CHECK_FALSE(end);
+  for (const auto& end : ends) {
+    INFO((end ? end->what : ""));
+    CHECK_FALSE(end);
+  }
 }
 
 TEST_CASE("nccl: a poll that fails, whichever it is") {
