@@ -137,6 +137,45 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
     }
 }
 
+TEST_CASE("[S37][S43] ranks: memory that runs out for samples of others ends the batch on all",
+          "[host]") {
+  // Of nine samples in micro-batches of two, rank 0 has one turn more than the others, which then
+  // compute samples of their own again.
+  for (const std::int64_t quantum : {0, 1}) {
+    CAPTURE(quantum);
+    const auto train = [&](bool fails) {
+      return on_ranks<std::vector<double>>(4, [&](const Group& group) {
+        manual_seed(5);
+        SmallMlp net(f64);
+        optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = quantum}});
+        distribute(opt, group, {.zero = 3});
+        const Rows rows(9, 7, 3, 77, f64);
+        const auto run = [&](bool fit) {
+          int calls = 0;
+          const auto share = firn::share_of(9, group.rank(), group.size());
+          const std::int64_t own = quantum > 0 ? share.size() : (share.size() + 1) / 2;
+          opt.run_batch(9, {.size = 2, .halve_on_out_of_memory = false},
+                        [&](std::int64_t first, std::int64_t last) {
+                          if (!fit && group.rank() == 2 && ++calls > own)
+                            throw OutOfMemory("none", 1);
+                          return cross_entropy(net(rows.x.slice(0, first, last)),
+                                               rows.y.slice(0, first, last));
+                        });
+        };
+        run(true);
+        if (fails) CHECK_THROWS_AS(run(false), Error);
+        run(true);
+        const optim::WholeWeights whole(opt);
+        std::vector<double> out;
+        for (const Tensor& p : net.parameters())
+          for (const double v : values_of(p)) out.push_back(v);
+        return out;
+      });
+    };
+    CHECK(train(true) == train(false));
+  }
+}
+
 TEST_CASE("[S40] ranks: a gradient that is not finite on one rank skips the step on all",
           "[host]") {
   struct End {

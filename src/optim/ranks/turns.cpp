@@ -204,7 +204,7 @@ void Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last)
     tell(record_of_turn(outcome), nothing);
   } catch (...) {  // NOLINT: what has failed here says more
   }
-  if (last) dropped = 1;  // this cycle, which is gone already
+  if (!attempted) dropped = 1;  // this cycle, which is gone already
 }
 
 math::GradientSummary Optimizer::Impl::summary_of_parts(const Tensor& of) const {
