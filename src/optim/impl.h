@@ -121,7 +121,7 @@ struct Optimizer::Impl final : autograd::Cycle {
       try {
         micro_steps();
       } catch (...) {
-        tell_failure(std::current_exception());
+        tell_failure(std::current_exception(), false, !attempted);
         throw;
       }
       const StepReport report = end_cycle();
@@ -146,7 +146,7 @@ struct Optimizer::Impl final : autograd::Cycle {
     try {
       return fn();
     } catch (const OutOfMemory&) {
-      tell_failure(std::current_exception(), true);
+      tell_failure(std::current_exception(), true, true);
       throw;
     }
   }
@@ -240,8 +240,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   void idle_turn();
   /// What has failed keeps this rank from its next turn, or from the end of its cycle: others throw
   /// there. Unless gradients are divided, a rank that is short of memory may try again by itself,
-  /// but for the `last` time.
-  void tell_failure(const std::exception_ptr& failure, bool last = false) noexcept;
+  /// but for the `last` time. `forgotten`: this rank has dropped its cycle already.
+  void tell_failure(const std::exception_ptr& failure, bool last = false,
+                    bool forgotten = false) noexcept;
   /// In a turn, if weights are divided: the ranks tell each other what comes next, or that one has
   /// failed. Then all throw.
   void meet(CyclePlace place, std::size_t what = 0);

@@ -190,7 +190,8 @@ void Optimizer::Impl::idle_turn() {
   run_guarded([this] { take_turn_of_others(seed_sums().unit); }, nullptr);
 }
 
-void Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last) noexcept {
+void Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last,
+                                   bool forgotten) noexcept {
   if (!has_ranks() || runtime::dry_run() || failure_told) return;
   autograd::Outcome outcome = autograd::outcome_of(failure);
   if (!buckets) {
@@ -204,7 +205,7 @@ void Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last)
     tell(record_of_turn(outcome), nothing);
   } catch (...) {  // NOLINT: what has failed here says more
   }
-  if (!attempted) dropped = 1;  // this cycle, which is gone already
+  if (forgotten) dropped = 1;  // this cycle
 }
 
 math::GradientSummary Optimizer::Impl::summary_of_parts(const Tensor& of) const {
