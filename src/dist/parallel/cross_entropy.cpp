@@ -122,7 +122,7 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
   const double smooth = options.label_smoothing, share = smooth / static_cast<double>(classes);
   const double z = options.z_loss;
 
-  Tensor sum, weight, log_sum, class_part;
+  Tensor sum, weight, most, log_sum, class_part;
   double all_weights = static_cast<double>(classes);  // W
   Rows rows;
   {
@@ -141,45 +141,47 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
         all_weights = cast(class_weights, DType::f64).sum().item();
     }
     const Tensor x = cast(logits.detach(), compute).contiguous().reshape({count, n});
-    const Tensor most = x.max({1}, true).contiguous();
+    most = x.max({1}, true).contiguous();
     group.all_reduce(most, Reduce::max);
-    // One exchange for all sums: of e^(x - m), of the target's logit, of logits.
+    // Of x - m, so that nothing is lost of large logits. One exchange for all sums: of e^(x - m),
+    // of the target's logit, of logits.
     const Tensor sums = zeros({smooth > 0 ? 3 : 2, count}, compute, logits.device());
-    sums[0].copy_(exp(x - most).sum({1}));
-    const Tensor taken = gather(x, 1, rows.target.unsqueeze(1)).squeeze(1);
+    const Tensor shifted = x - most;
+    sums[0].copy_(exp(shifted).sum({1}));
+    const Tensor taken = gather(shifted, 1, rows.target.unsqueeze(1)).squeeze(1);
     sums[1].copy_(where(rows.here, taken, 0.0));
-    if (smooth > 0) sums[2].copy_((class_part.defined() ? x * class_part : x).sum({1}));
+    if (smooth > 0) sums[2].copy_((class_part.defined() ? shifted * class_part : shifted).sum({1}));
     group.all_reduce(sums);
-    log_sum = most.reshape({count}) + log(sums[0]);
+    log_sum = log(sums[0]);
     Tensor term = (1 - smooth) * rows.term * (log_sum - sums[1]);
     if (smooth > 0) term = term + share * (all_weights * log_sum - sums[2]);
-    if (z != 0) term = term + z * square(log_sum);
+    if (z != 0) term = term + z * square(most.reshape({count}) + log_sum);
     const auto total = [&](const Tensor& t) { return cast(cast(t, DType::f64).sum(), compute); };
     sum = total(where(gt(abs(rows.row), 0.0), rows.row * term, 0.0));
     weight = total(rows.row * rows.term);
   }
-  const Tensor recorded =
-      record(kOp, sum, {&logits},
-             {Saved::input(0), Saved::other(log_sum), Saved::other(rows.target),
-              Saved::other(rows.row), Saved::other(rows.term), Saved::other(rows.here)},
-             [=](Backward& b) {
-               const Tensor x = cast(b.saved(0), compute).contiguous().reshape({count, n});
-               const Tensor &l = b.saved(1), &row = b.saved(3);
-               const Tensor seeded = row * cast(b.grad(), compute);
-               const Tensor at = (1 - smooth) * seeded * b.saved(4);
-               Tensor factor = at + share * all_weights * seeded;
-               if (z != 0) factor = factor + 2 * z * seeded * l;
-               Tensor grad = exp(x - l.unsqueeze(1)) * factor.unsqueeze(1);
-               if (smooth > 0) {
-                 const Tensor each = share * seeded.unsqueeze(1);
-                 grad = grad - (class_part.defined() ? each * class_part : each);
-               }
-               const Tensor taken = where(b.saved(5), -at, 0.0);
-               grad = scatter_add(grad, 1, b.saved(2).unsqueeze(1), taken.unsqueeze(1));
-               // What is left out may hold NaN, which a weight of 0 would keep.
-               grad = where(gt(abs(row), 0.0).unsqueeze(1), grad, 0.0);
-               b.accumulate(0, cast(grad, b.input_dtype(0)).reshape(b.input_shape(0)));
-             });
+  const Tensor recorded = record(
+      kOp, sum, {&logits},
+      {Saved::input(0), Saved::other(log_sum), Saved::other(rows.target), Saved::other(rows.row),
+       Saved::other(rows.term), Saved::other(rows.here), Saved::other(most)},
+      [=](Backward& b) {
+        const Tensor x = cast(b.saved(0), compute).contiguous().reshape({count, n});
+        const Tensor &log_s = b.saved(1), &row = b.saved(3), &m = b.saved(6);
+        const Tensor seeded = row * cast(b.grad(), compute);
+        const Tensor at = (1 - smooth) * seeded * b.saved(4);
+        Tensor factor = at + share * all_weights * seeded;
+        if (z != 0) factor = factor + 2 * z * seeded * (m.reshape({count}) + log_s);
+        Tensor grad = exp(x - m - log_s.unsqueeze(1)) * factor.unsqueeze(1);
+        if (smooth > 0) {
+          const Tensor each = share * seeded.unsqueeze(1);
+          grad = grad - (class_part.defined() ? each * class_part : each);
+        }
+        const Tensor taken = where(b.saved(5), -at, 0.0);
+        grad = scatter_add(grad, 1, b.saved(2).unsqueeze(1), taken.unsqueeze(1));
+        // What is left out may hold NaN, which a weight of 0 would keep.
+        grad = where(gt(abs(row), 0.0).unsqueeze(1), grad, 0.0);
+        b.accumulate(0, cast(grad, b.input_dtype(0)).reshape(b.input_shape(0)));
+      });
   return {.sum = recorded, .weight = weight, .count = count_of(target, options)};
 }
 FIRN_OUT_OF_MEMORY("vocab_parallel_cross_entropy")
