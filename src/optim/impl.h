@@ -116,7 +116,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   StepReport whole_cycle(const MicroSteps& micro_steps, const Undo& undo) {
     const std::int64_t ended = at.cycles;
     attempted = true;
-    failure_told = false;
+    if (!runtime::dry_run()) failure_told = false;
     try {
       try {
         micro_steps();
@@ -126,7 +126,7 @@ struct Optimizer::Impl final : autograd::Cycle {
       }
       const StepReport report = end_cycle();
       attempted = false;
-      failure_told = true;
+      if (!runtime::dry_run()) failure_told = true;
       return report;
     } catch (...) {
       if (at.cycles == ended) {

@@ -3,7 +3,7 @@
 //
 //   u (w[t] (1-e) (l - x[t]) + e/C (W l - sum_c w[c] x[c]) + z l^2),   W = sum_c w[c],
 //
-// and its gradient is u ((w[t] (1-e) + e/C W + 2 z l) p[c] - e/C w[c] - [c = t] w[t] (1-e)).
+// with x - m for x where l is log s. Its gradient is u ((w[t] (1-e) + e/C W + 2 z l) p[c] - e/C w[c] - [c = t] w[t] (1-e)).
 #include <cmath>
 #include <vector>
 

@@ -135,7 +135,8 @@ Tensor pass(nn::Module& stage, const Tensor& input, const Group& stages) {
              "return the activation that the next stage takes",
              "stage {} returns {}, which is no floating tensor", stages.rank(),
              output.defined() ? describe(output) : "an undefined tensor");
-  FIRN_CHECK(output.device() == stages.device(), kOp, "move the stage to the group's device",
+  FIRN_CHECK(stages.size() == 1 || output.device() == stages.device(), kOp,
+             "move the stage to the group's device",
              "stage {} returns {}, and the stages exchange tensors on {}", stages.rank(),
              describe(output), stages.device());
   return output;

@@ -148,7 +148,7 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
   }
   if (failure) std::rethrow_exception(failure);
   if (exact_mode) exact.end_turn(store);
-  failure_told = false;
+  if (!dry) failure_told = false;
 }
 
 void Optimizer::Impl::take_turn_of_others(double unit) {
@@ -176,7 +176,6 @@ void Optimizer::Impl::run_turns(std::int64_t micro_steps,
   // In exact mode the turns are within the one micro-step.
   planned_turns = options.exact.quantum > 0 ? 0 : micro_steps;
   turns_of_all = 0;
-  failure_told = false;
   for (std::int64_t i = 0; i < std::max(micro_steps, turns_of_all); ++i)
     if (i < micro_steps)
       micro_step(i);
