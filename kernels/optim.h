@@ -103,6 +103,9 @@ struct OptimizerArena {
   const std::int64_t* chunk_pieces = nullptr;  ///< [chunks + 1]: pieces of chunk c are [c], [c + 1]
   const Piece* pieces = nullptr;
   NormPartial* partials = nullptr;  ///< [chunks] workspace; arena after arena in one block
+  /// [chunks]: where the tables have the chunk that is first, second, ... by its elements; null:
+  /// they have the order of the elements.
+  const std::int64_t* chunk_order = nullptr;
 
   // Workspace, only if the rule has a trust ratio.
   TrustPartial* trust_partials = nullptr;  ///< [pieces]
@@ -129,8 +132,8 @@ void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> a
 void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,
                   const math::GradientSummary& summary, Stream stream);
 /// Where ranks have parts of the gradient, and its norm is to have the bits of optim_norm() with
-/// StepPolicy::norm_by_chunk: what the chunks that begin in elements [first, last) of the arena
-/// contribute, in arena.partials. No other element is read.
+/// StepPolicy::norm_by_chunk: what the chunks [first, last) of a whole arena contribute, counted by
+/// their elements, in arena.partials. No other element is read.
 void optim_partials(const StepMemory& memory, const OptimizerArena& arena, std::int64_t first,
                     std::int64_t last, const math::StepPolicy& policy, Stream stream);
 /// When all chunks of all arenas are there: what they come to, in the order of optim_norm(). The

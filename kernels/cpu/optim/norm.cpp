@@ -124,11 +124,9 @@ void optim_partials(const StepMemory& memory, const OptimizerArena& arena, std::
                     std::int64_t last, const math::StepPolicy& policy, Stream) {
   const NormRequest request = request_of(memory, policy);
   const auto* touched = memory.touched.as<std::uint8_t>();
-  parallel_for(arena.chunks, last - first, [&](std::int64_t c) {
-    const std::int64_t piece = arena.chunk_pieces[c];
-    const bool is_empty = piece == arena.chunk_pieces[c + 1];
-    const std::int64_t begin = is_empty ? first : arena.pieces[piece].begin;
-    if (begin >= first && begin < last) fill_partial(arena, c, touched, request);
+  parallel_for(last - first, arena.grad.numel(), [&](std::int64_t i) {
+    const std::int64_t c = arena.chunk_order ? arena.chunk_order[first + i] : first + i;
+    fill_partial(arena, c, touched, request);
   });
 }
 

@@ -165,13 +165,10 @@ __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers 
     math::decide(*m.state, policy, all_found);
 }
 
-/// A block for each chunk that begins in [first, last).
+/// A block for each chunk from `first` on.
 __global__ void partials_kernel(NormArena a, StepPointers m, double clip_value,
-                                NormPartial* partials, std::int64_t first, std::int64_t last) {
-  const std::int64_t chunk = blockIdx.x, piece = a.chunks.pieces_of[chunk];
-  const bool is_empty = piece == a.chunks.pieces_of[chunk + 1];
-  const std::int64_t begin = is_empty ? first : a.chunks.pieces[piece].begin;
-  if (begin < first || begin >= last) return;
+                                NormPartial* partials, std::int64_t first) {
+  const std::int64_t chunk = first + blockIdx.x;
   Found found;
   if (math::has_gradient(*m.state))
     look_at_chunk(
@@ -238,10 +235,10 @@ void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> a
 
 void optim_partials(const StepMemory& memory, const OptimizerArena& arena, std::int64_t first,
                     std::int64_t last, const math::StepPolicy& policy, Stream stream) {
-  if (arena.chunks == 0) return;
-  gpu::launch("optim_partials", partials_kernel, dim3(static_cast<unsigned>(arena.chunks)),
+  if (first == last) return;
+  gpu::launch("optim_partials", partials_kernel, dim3(static_cast<unsigned>(last - first)),
               dim3(kBlock), 0, stream, norm_arena(arena), pointers_of(memory), policy.clip_value,
-              arena.partials, first, last);
+              arena.partials, first);
 }
 
 void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,

@@ -109,7 +109,8 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
   out->arenas = arenas_;
   for (Arena& a : out->arenas) {
     for (const Run& run : a.runs)
-      out->norm_tables.insert(out->norm_tables.end(), {run.pieces, run.chunk_pieces});
+      out->norm_tables.insert(out->norm_tables.end(),
+                              {run.pieces, run.chunk_pieces, run.chunk_order});
     a.runs = runs_of(a, stage, rank, ranks);
     const std::int64_t elements = a.runs.back().at + a.runs.back().kept.size();
     const auto keep = [&](Tensor& t, Owner owner, std::int64_t unit = 1) {

@@ -120,7 +120,7 @@ math::GradientSummary ParamStore::summary_in_order(const math::StepPolicy& polic
     return std::pair(x->arena, x->range.first) < std::pair(y->arena, y->range.first);
   });
   Tensor window;
-  std::int64_t begin = 0;
+  std::int64_t begin = 0;  // of the window, among the arena's elements
   for (const Bucket* b : ascending) {
     const Arena& a = arenas_[b->arena];
     kernels::OptimizerArena view = views_[b->arena];
@@ -139,10 +139,9 @@ math::GradientSummary ParamStore::summary_in_order(const math::StepPolicy& polic
                     stream());
     gather_bounds(flat, b->bounds, peers);
     // The chunk that a bucket ends in goes on in the next one.
-    const std::int64_t complete =
-        b->range.last == a.elements ? a.elements : b->range.last / size * size;
+    const std::int64_t complete = b->range.last == a.elements ? view.chunks : b->range.last / size;
     view.grad = counted_from(window.mutable_view(), begin);
-    kernels::optim_partials(memory(), view, begin, complete, policy, stream());
+    kernels::optim_partials(memory(), view, first, complete, policy, stream());
   }
   math::GradientSummary out;
   kernels::optim_add_partials(memory(), views_, out, stream());

@@ -269,10 +269,10 @@ class ParamStore {
     std::vector<std::int64_t> bounds;  ///< between the ranks' parts; empty: nothing is divided
     /// Elements whose master, average and states are here: all, or this rank's part.
     Share kept;
-    std::int64_t at = 0;                        ///< where these begin in master, average and states
-    std::int64_t chunks = 0;                    ///< in the tables, which are of what is kept
-    Ref<Storage> chunk_pieces, pieces;          ///< the tables of kernels/optim.h
-    Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
+    std::int64_t at = 0;      ///< where these begin in master, average and states
+    std::int64_t chunks = 0;  ///< in the tables, which are of what is kept
+    Ref<Storage> chunk_pieces, pieces, chunk_order;  ///< the tables of kernels/optim.h
+    Ref<Storage> trust_partials, trust_ratios;       ///< only for rules with a trust ratio
 
     /// Where an element that is kept is in master, average and states.
     std::int64_t place_of(std::int64_t element) const noexcept { return at + element - kept.first; }
