@@ -20,7 +20,6 @@ constexpr auto kBusy = 2ms;  // a longer wait for NCCL naps between polls
 constexpr auto kNap = 100us;
 constexpr auto kLook = 10ms;  // between two looks at what is queued
 constexpr const char* kConnect = "nccl_group";
-constexpr const char* kHint = kNcclHint;
 constexpr const char* kNoReplay = "a replay could not compare the ranks' calls";
 constexpr const char* kLateHint =
     "all ranks make the same calls in the same order; NcclOptions::deadline is how long they may "
@@ -63,7 +62,9 @@ NcclWorld::~NcclWorld() {
 /// NCCL's work is waited for.
 void NcclWorld::leave() noexcept {
   const auto end = Clock::now() + seconds(options_.deadline);
-  const Call last = queued_.empty() ? Call{} : queued_.front().call;
+  const bool idle = queued_.empty();
+  const char* const op = idle ? kConnect : to_string(queued_.front().call.kind);
+  const std::string what = idle ? "NCCL's work" : describe(queued_.front().call);
   ncclResult_t state = lib_.ncclCommFinalize(comm_);
   while (state == ncclSuccess || state == ncclInProgress) {
     if (lib_.ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclInternalError;
@@ -76,11 +77,10 @@ void NcclWorld::leave() noexcept {
     std::this_thread::sleep_for(kNap);
   }
   const std::lock_guard lock(mutex_);
-  const char* const op = queued_.empty() ? kConnect : to_string(last.kind);
   break_up(op,
            state == ncclInProgress
-               ? fmt::format("{} did not end within {} s after the last handle of the group",
-                             describe(last), options_.deadline)
+               ? fmt::format("{} did not end within {} s after the last handle of the group", what,
+                             options_.deadline)
                : fmt::format("the end of the group failed: {}", failure("NCCL", state)),
            kLateHint, -1);
 }
@@ -117,7 +117,7 @@ void NcclWorld::connect(const ncclUniqueId& id) {
     watchdog_ = std::thread([this] { watch(); });
   } catch (const std::system_error& e) {
     const std::lock_guard lock(mutex_);
-    break_up(kConnect, fmt::format("the system gave no thread: {}", e.what()), kHint, rank_);
+    break_up(kConnect, fmt::format("the system gave no thread: {}", e.what()), kNcclHint, rank_);
     throw_broken(kConnect);
   }
   check_.emplace(device_, [this] {
@@ -128,7 +128,7 @@ void NcclWorld::connect(const ncclUniqueId& id) {
 
 void NcclWorld::give_up(int peer) {
   const std::lock_guard lock(mutex_);
-  break_up(kConnect, fmt::format("{} has not connected", name_of(peer, of_all_)), kHint, peer);
+  break_up(kConnect, fmt::format("{} has not connected", name_of(peer, of_all_)), kNcclHint, peer);
   throw_broken(kConnect);
 }
 
@@ -176,7 +176,7 @@ void NcclWorld::queue_watched(Queued queued, Stream stream, const std::function<
     throw;
   } catch (const std::exception& e) {  // of CUDA: this rank has begun, and cannot go on
     const std::lock_guard lock(mutex_);
-    break_up(op, e.what(), kHint, rank_);
+    break_up(op, e.what(), kNcclHint, rank_);
     throw_broken(op);
   }
 }
@@ -214,7 +214,7 @@ void NcclWorld::step(const char* op, const std::string& what,
     Results results;
     fn(results);
     if (results.first != ncclSuccess) {
-      break_up(op, failure(results.function, results.first), kHint,
+      break_up(op, failure(results.function, results.first), kNcclHint,
                results.first == ncclRemoteError ? -1 : rank_);
       throw_broken(op);
     }
@@ -231,12 +231,12 @@ void NcclWorld::settle(const char* op, const std::string& what) {
       if (broken_) throw_broken(op);
       ncclResult_t state = ncclSuccess;
       if (const auto r = lib_.ncclCommGetAsyncError(comm_, &state); r != ncclSuccess) {
-        break_up(op, failure("ncclCommGetAsyncError", r), kHint, rank_);
+        break_up(op, failure("ncclCommGetAsyncError", r), kNcclHint, rank_);
         throw_broken(op);
       }
       if (state == ncclSuccess) return;
       if (state != ncclInProgress) {
-        break_up(op, fmt::format("{} ended with {}", what, failure("NCCL", state)), kHint, -1);
+        break_up(op, fmt::format("{} ended with {}", what, failure("NCCL", state)), kNcclHint, -1);
         throw_broken(op);
       }
       if (Clock::now() > end) {
@@ -282,15 +282,15 @@ void NcclWorld::look() {
       }
       if (!first.since && first.begin.done()) first.since = Clock::now();
     } catch (const std::exception& e) {
-      return break_up(op, e.what(), kHint, rank_);
+      return break_up(op, e.what(), kNcclHint, rank_);
     }
     ncclResult_t state = ncclSuccess;
     if (const auto r = lib_.ncclCommGetAsyncError(comm_, &state); r != ncclSuccess)
-      return break_up(op, failure("ncclCommGetAsyncError", r), kHint, rank_);
+      return break_up(op, failure("ncclCommGetAsyncError", r), kNcclHint, rank_);
     if (state != ncclSuccess && state != ncclInProgress)
       return break_up(op,
                       fmt::format("{} ended with {}", describe(first.call), failure("NCCL", state)),
-                      kHint, -1);
+                      kNcclHint, -1);
     if (first.since && Clock::now() - *first.since > seconds(options_.deadline))
       break_up(op,
                fmt::format("{} did not end within {} s on {} of {}", describe(first.call),

@@ -3,7 +3,8 @@
 //
 //   u (w[t] (1-e) (l - x[t]) + e/C (W l - sum_c w[c] x[c]) + z l^2),   W = sum_c w[c],
 //
-// with x - m for x where l is log s. Its gradient is u ((w[t] (1-e) + e/C W + 2 z l) p[c] - e/C w[c] - [c = t] w[t] (1-e)).
+// with x - m for x where l is log s. Its gradient is u ((w[t] (1-e) + e/C W + 2 z l) p[c] - e/C
+// w[c] - [c = t] w[t] (1-e)).
 #include <cmath>
 #include <vector>
 
@@ -123,7 +124,7 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
   const double z = options.z_loss;
 
   Tensor sum, weight, most, log_sum, class_part;
-  double all_weights = static_cast<double>(classes);  // W
+  Tensor all_weights;  // W e/C, [1]: what smoothing adds to each row's weight
   Rows rows;
   {
     const NoGrad guard;
@@ -135,11 +136,10 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
     rows = rows_of(cast(target, DType::i64).contiguous().reshape({count}), class_weights,
                    row_weights.defined() ? row_weights.reshape({count}) : row_weights, compute,
                    options.ignore_index, classes, own);
-    if (class_weights.defined()) {
-      class_part = class_weights.slice(0, own.first, own.last).contiguous();
-      if (smooth > 0 && !runtime::dry_run())
-        all_weights = cast(class_weights, DType::f64).sum().item();
-    }
+    if (class_weights.defined()) class_part = class_weights.slice(0, own.first, own.last).clone();
+    all_weights = class_weights.defined()
+                      ? cast(share * cast(class_weights, DType::f64).sum({0}, true), compute)
+                      : full({1}, smooth, compute, logits.device());
     const Tensor x = cast(logits.detach(), compute).contiguous().reshape({count, n});
     most = x.max({1}, true).contiguous();
     group.all_reduce(most, Reduce::max);
@@ -154,7 +154,7 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
     group.all_reduce(sums);
     log_sum = log(sums[0]);
     Tensor term = (1 - smooth) * rows.term * (log_sum - sums[1]);
-    if (smooth > 0) term = term + share * (all_weights * log_sum - sums[2]);
+    if (smooth > 0) term = term + (all_weights * log_sum - share * sums[2]);
     if (z != 0) term = term + z * square(most.reshape({count}) + log_sum);
     const auto total = [&](const Tensor& t) { return cast(cast(t, DType::f64).sum(), compute); };
     sum = total(where(gt(abs(rows.row), 0.0), rows.row * term, 0.0));
@@ -169,7 +169,7 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
         const Tensor &log_s = b.saved(1), &row = b.saved(3), &m = b.saved(6);
         const Tensor seeded = row * cast(b.grad(), compute);
         const Tensor at = (1 - smooth) * seeded * b.saved(4);
-        Tensor factor = at + share * all_weights * seeded;
+        Tensor factor = at + all_weights * seeded;
         if (z != 0) factor = factor + 2 * z * seeded * (m.reshape({count}) + log_s);
         Tensor grad = exp(x - m - log_s.unsqueeze(1)) * factor.unsqueeze(1);
         if (smooth > 0) {

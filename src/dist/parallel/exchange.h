@@ -23,10 +23,17 @@ inline void require_there(const char* op, const Tensor& x, const Group& group) {
              "{} is not on {}, as the group is", describe(x), group.device());
 }
 
-/// For layers that are made on the group's device.
+/// Where layers make their parameters: what one rank has nobody to exchange with is on the default
+/// device, as other layers' parameters.
+inline Device device_of(const Group& group) {
+  return group.size() > 1 ? group.device() : default_device();
+}
+
 inline void require_device_of(const char* op, Device device, const Group& group) {
-  FIRN_CHECK(device == group.device(), op, "set options.device to that of the group",
-             "the device is {}, and the ranks exchange tensors on {}", device, group.device());
+  FIRN_CHECK(device == device_of(group), op,
+             group.size() > 1 ? "set options.device to that of the group"
+                              : "set a DeviceScope instead of options.device",
+             "the device is {}, and the ranks' parameters are on {}", device, device_of(group));
 }
 
 /// Indices i64 of an axis of `all` elements, of which this rank has `rows` from `first` on.

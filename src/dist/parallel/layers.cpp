@@ -49,8 +49,8 @@ ColumnParallelLinear::ColumnParallelLinear(const Group& group, std::int64_t in, 
                                            const ColumnParallelOptions& options)
     : group_(group), gather_output_(options.gather_output) {
   const AxisPart part = part_of("ColumnParallelLinear", "out", out, group);
-  const nn::Linear whole(in, out,
-                         {.bias = options.bias, .dtype = options.dtype, .device = group.device()});
+  const nn::Linear whole(
+      in, out, {.bias = options.bias, .dtype = options.dtype, .device = device_of(group)});
   weight = divided(whole.weight, 0, part);
   if (options.bias) bias = divided(whole.bias, 0, part);
 }
@@ -70,7 +70,7 @@ RowParallelLinear::RowParallelLinear(const Group& group, std::int64_t in, std::i
     : group_(group), input_is_parallel_(options.input_is_parallel) {
   const AxisPart part = part_of("RowParallelLinear", "in", in, group);
   nn::Linear whole(in, out,
-                   {.bias = options.bias, .dtype = options.dtype, .device = group.device()});
+                   {.bias = options.bias, .dtype = options.dtype, .device = device_of(group)});
   weight = divided(whole.weight, 1, part);
   bias = whole.bias;
 }
@@ -90,7 +90,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const Group& group, std::int64_t 
                                                std::int64_t dim, DType dtype)
     : group_(group) {
   const AxisPart part = part_of("VocabParallelEmbedding", "vocab", vocab, group);
-  const nn::Embedding whole(vocab, dim, {.dtype = dtype, .device = group.device()});
+  const nn::Embedding whole(vocab, dim, {.dtype = dtype, .device = device_of(group)});
   weight = divided(whole.weight, 0, part);
 }
 
