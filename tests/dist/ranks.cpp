@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "dist/training.h"
+#include "firn/memory.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::testing {
 namespace {
@@ -81,9 +83,14 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
                                 {"ZeRO 3", {}, {.zero = 3}},
                                 {"overlap", {}, {.overlap = true}},
                                 {"run_cycle"}};
+  enum class Fails { by_error, without_memory, within_a_limit };
   for (const Case& c : cases)
-    for (const bool memory : {false, true}) {
+    for (const Fails fails_by : {Fails::by_error, Fails::without_memory, Fails::within_a_limit}) {
+      const bool memory = fails_by != Fails::by_error;
       CAPTURE(c.how, memory);
+      // With a limit the rank plans what would fit, before and while others learn of its failure.
+      const bool plans = fails_by == Fails::within_a_limit;
+      set_memory_limit(plans ? std::size_t{1} << 40 : 0);
       struct End {
         std::string error;
         std::vector<double> weights;
@@ -98,7 +105,7 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
           const auto run = [&](bool fit) {
             int calls = 0;
             const auto loss = [&](std::int64_t first, std::int64_t last) {
-              if (!fit && group.rank() == 1 && (memory || ++calls == 2)) {
+              if (!fit && group.rank() == 1 && !runtime::dry_run() && (memory || ++calls == 2)) {
                 if (memory) throw OutOfMemory("none", 1);
                 throw std::runtime_error("no more disk");
               }
@@ -134,6 +141,9 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
         const char* const expected = r != 1 ? "rank 1" : memory ? "none" : "no more disk";
         CHECK(mentions(ends[r].error, {expected}));
       }
+      if (plans && c.how != "exact" && c.how != "run_cycle")
+        CHECK(mentions(ends[1].error, {"micro-batches of ", "would fit"}));
+      set_memory_limit(0);
     }
 }
 

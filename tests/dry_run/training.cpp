@@ -91,6 +91,33 @@ TEST_CASE("a step in a dry run writes no arena of an optimizer") {
   CHECK(before.changed() == 0);
 }
 
+TEST_CASE("a plan of an exact batch that fails leaves no memory without bytes to the next batch") {
+  const auto train = [](bool plans) {
+    manual_seed(4);
+    nn::MLP net({6, 20, 3});
+    optim::AdamW opt(net.parameters(), {}, {.exact = {.quantum = 2}});
+    const Tensor x = randn({16, 6}), y = zeros({16}, i64);
+    const auto batch = [&](std::int64_t fails_at) {
+      opt.run_batch(16, 4, [&](std::int64_t first, std::int64_t last) {
+        if (first == fails_at) throw std::runtime_error("no more rows");
+        return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+      });
+    };
+    for (const std::int64_t fails_at : {0, 6, 14, 16}) {
+      if (plans && fails_at < 16)
+        CHECK_THROWS_WITH(plan_memory([&] { batch(fails_at); }), "no more rows");
+      else if (plans)
+        CHECK(plan_memory([&] { batch(fails_at); }).peak > 0);
+      batch(16);
+    }
+    std::vector<double> out;
+    for (const Tensor& p : opt.parameters())
+      for (const double v : values_of(p)) out.push_back(v);
+    return out;
+  };
+  CHECK(train(true) == train(false));
+}
+
 TEST_CASE("batch norm in a dry run writes no statistics") {
   Generator g(3);
   nn::BatchNorm2d norm(6);
