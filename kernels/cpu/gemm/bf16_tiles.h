@@ -176,7 +176,8 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
     for (int64_t half = 0; half * kLines < lines; ++half) {
       for (int i = 0; i < 16; ++i) {
         const int64_t at = half * kLines + i;
-        S::load(from + at * line, at < lines ? use : 0, parts);
+        std::fill_n(parts, S::parts, _mm512_setzero_si512());
+        if (at < lines) S::load(from + at * line, use, parts);
         for (int part = 0; part < S::parts; ++part) rows[0][part][i] = parts[part];
       }
       store_tiles<S>(rows[0], true, right, to + half * panel);
@@ -184,9 +185,13 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
     return;
   }
   const __mmask32 use = first(lines);
-  for (int r = 0; r < 16; ++r) {
-    S::load(from + 2 * r * along, 2 * r < k ? use : 0, parts);
-    S::load(from + (2 * r + 1) * along, 2 * r + 1 < k ? use : 0, odd);
+  const __m512i zero = _mm512_setzero_si512();
+  for (int64_t r = 0; r < 16; ++r) {
+    // Behind the end no memory is touched: a CPU takes long over a load of nothing there.
+    std::fill_n(parts, S::parts, zero);
+    std::fill_n(odd, S::parts, zero);
+    if (2 * r < k) S::load(from + 2 * r * along, use, parts);
+    if (2 * r + 1 < k) S::load(from + (2 * r + 1) * along, use, odd);
     for (int part = 0; part < S::parts; ++part) {
       rows[0][part][r] =
           pairs_of(_mm512_castsi512_si256(parts[part]), _mm512_castsi512_si256(odd[part]));

@@ -99,7 +99,8 @@ struct Dot {
         for (int j = 0; j < kColumns; ++j)
           sum[i][j] = zero ? _mm512_setzero_ps() : _mm512_loadu_ps(out + i * ld + 16 * j);
       for (int64_t s = 0; s < p.steps; ++s, left += p.left_step, right += p.right_step) {
-        for (int r = 0; r < 16; ++r) {
+        const int64_t pairs = s + 1 < p.steps ? 16 : p.last_pairs;
+        for (int64_t r = 0; r < pairs; ++r) {
           __m512bh b[kColumns];
 #pragma GCC unroll 2
           for (int j = 0; j < kColumns; ++j)

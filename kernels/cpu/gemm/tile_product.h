@@ -45,6 +45,7 @@ struct Panels {
   const char* right;
   int64_t right_panel, right_step;
   int64_t steps;
+  int64_t last_pairs;  ///< of the last step; the pairs behind them are 0
 };
 
 // ---- Order ----
@@ -95,6 +96,7 @@ class TileProduct {
         right_(static_cast<const char*>(right)),
         right_panel_(panel_bytes<kParts>(k)),
         steps_(math::ceil_div(k, kStep)),
+        last_pairs_(math::ceil_div(k - (steps_ - 1) * kStep, 2)),
         packed_steps_(left.tail ? steps_ - 1 : steps_) {}
 
   /// c [m, n], with rows ld apart, = the product, or c + the product if `add`.
@@ -138,7 +140,8 @@ class TileProduct {
             right_ + j / kLines * right_panel_ + first * step_bytes<kParts>,
             right_panel_,
             step_bytes<kParts>,
-            count};
+            count,
+            first + count == steps_ ? last_pairs_ : kStep / 2};
   }
   /// The last step, whose left factor is packed beside the rest.
   Panels tail(int64_t i, int64_t j) const {
@@ -242,7 +245,7 @@ class TileProduct {
 
   const Left& left_;
   const char* right_;
-  int64_t right_panel_, steps_, packed_steps_;
+  int64_t right_panel_, steps_, last_pairs_, packed_steps_;
 };
 
 /// The microkernel of a unit. `Packing` splits and packs factors:
