@@ -23,16 +23,15 @@ inline void require_there(const char* op, const Tensor& x, const Group& group) {
              "{} is not on {}, as the group is", describe(x), group.device());
 }
 
-/// Where layers make their parameters: what one rank has nobody to exchange with is on the default
-/// device, as other layers' parameters.
+/// Where layers make their parameters. One rank exchanges nothing, so a group on the CPU, as
+/// Group() is, does not keep its layers from the default device.
 inline Device device_of(const Group& group) {
-  return group.size() > 1 ? group.device() : default_device();
+  return group.size() > 1 || group.device().is_cuda() ? group.device() : default_device();
 }
 
 inline void require_device_of(const char* op, Device device, const Group& group) {
   FIRN_CHECK(device == device_of(group), op,
-             group.size() > 1 ? "set options.device to that of the group"
-                              : "set a DeviceScope instead of options.device",
+             "set options.device to that of the group, or a DeviceScope for one rank",
              "the device is {}, and the ranks' parameters are on {}", device, device_of(group));
 }
 

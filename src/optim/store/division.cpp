@@ -108,9 +108,10 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
   auto out = std::make_shared<Division>();
   out->arenas = arenas_;
   for (Arena& a : out->arenas) {
-    for (const Run& run : a.runs)
-      out->norm_tables.insert(out->norm_tables.end(),
-                              {run.pieces, run.chunk_pieces, run.chunk_order});
+    for (const Run& run : a.runs) {
+      out->norm_tables.insert(out->norm_tables.end(), {run.pieces, run.chunk_pieces});
+      if (stage > 1) out->norm_tables.push_back(out->chunk_orders.emplace_back(chunk_order(run)));
+    }
     a.runs = runs_of(a, stage, rank, ranks);
     const std::int64_t elements = a.runs.back().at + a.runs.back().kept.size();
     const auto keep = [&](Tensor& t, Owner owner, std::int64_t unit = 1) {
@@ -165,6 +166,9 @@ void ParamStore::divide(Division& division) noexcept {
     if (weights_divided_) v.weight.data = nullptr;
   }
   if (!gradients_divided()) return;
+  for (std::size_t i = 0; i < views_.size(); ++i)
+    if (const Ref<Storage>& order = division.chunk_orders[i])
+      views_[i].chunk_order = static_cast<const std::int64_t*>(order->data());
   for (Parameter& p : parameters_) {
     p.leaf->arena = p.gradient = Tensor();
     if (weights_divided_ && p.storage->bytes() > 0) p.storage->lend(nullptr);

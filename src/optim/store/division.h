@@ -16,8 +16,9 @@ struct ParamStore::Division {
   Ref<Storage> partials;
   std::vector<kernels::OptimizerArena> views;
   std::vector<Bucket> buckets;
-  bool weights = false;                   ///< are divided, too
-  std::vector<Ref<Storage>> norm_tables;  ///< of the whole arenas, which the norm goes on to use
+  bool weights = false;                    ///< are divided, too
+  std::vector<Ref<Storage>> norm_tables;   ///< of the whole arenas, which the norm goes on to use
+  std::vector<Ref<Storage>> chunk_orders;  ///< among these, if gradients are divided; or null
   WholeUpdates whole;
 };
 

@@ -194,7 +194,6 @@ kernels::OptimizerArena ParamStore::view_of(const Arena& a, const Run& run, std:
   v.chunks = run.chunks;
   v.chunk_pieces = static_cast<const std::int64_t*>(run.chunk_pieces->data());
   v.pieces = static_cast<const kernels::Piece*>(run.pieces->data());
-  if (run.chunk_order) v.chunk_order = static_cast<const std::int64_t*>(run.chunk_order->data());
   if (run.trust_ratios) {
     v.trust_partials = static_cast<kernels::TrustPartial*>(run.trust_partials->data());
     v.trust_ratios = static_cast<double*>(run.trust_ratios->data());
@@ -207,8 +206,7 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
   const std::int64_t size = chunk_size();
   struct Chunk {
     std::vector<kernels::Piece> pieces;
-    double place = 0;       // how far into its first piece's parameter it begins, of 1
-    std::int64_t rank = 0;  // by elements
+    double place = 0;  // how far into its first piece's parameter it begins, of 1
   };
   const std::int64_t first = run.range.first / size;
   std::vector<Chunk> chunks(static_cast<std::size_t>(math::ceil_div(run.range.last, size) - first));
@@ -227,19 +225,13 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
   }
   if (!run.bounds.empty()) std::erase_if(chunks, [](const Chunk& c) { return c.pieces.empty(); });
   run.chunks = static_cast<std::int64_t>(chunks.size());
-  for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i].rank = static_cast<std::int64_t>(i);
   const bool trusts =
       std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
   // GEMM splits a weight's rows among the CPU's threads. With this order a thread updates the rows
   // whose gradients are in its cache, and later multiplies by the rows that it updated.
-  if (device_.is_cpu() && !trusts) {
+  if (device_.is_cpu() && !trusts)
     std::stable_sort(chunks.begin(), chunks.end(),
                      [](const Chunk& x, const Chunk& y) { return x.place < y.place; });
-    std::vector<std::int64_t> order(chunks.size());
-    for (std::size_t i = 0; i < chunks.size(); ++i)
-      order[static_cast<std::size_t>(chunks[i].rank)] = static_cast<std::int64_t>(i);
-    run.chunk_order = upload(order, device_);
-  }
   std::vector<kernels::Piece> pieces;
   std::vector<std::int64_t> chunk_pieces{0};
   for (const Chunk& c : chunks) {
@@ -253,6 +245,25 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
         std::max<std::size_t>(pieces.size(), 1) * sizeof(kernels::TrustPartial), device_);
     run.trust_ratios = Storage::allocate(parameters_.size() * sizeof(double), device_);
   }
+}
+
+Ref<Storage> ParamStore::chunk_order(const Run& run) const {
+  if (!device_.is_cpu()) return {};  // they have the order of the elements
+  const auto* const pieces = static_cast<const kernels::Piece*>(run.pieces->data());
+  const auto* const pieces_of = static_cast<const std::int64_t*>(run.chunk_pieces->data());
+  constexpr std::int64_t kUnknown = -1;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(run.chunks), kUnknown), empty;
+  for (std::int64_t c = 0; c < run.chunks; ++c)
+    if (pieces_of[c] == pieces_of[c + 1])
+      empty.push_back(c);
+    else
+      order[static_cast<std::size_t>(pieces[pieces_of[c]].begin / chunk_size())] = c;
+  for (std::int64_t& c : order) {
+    if (c != kUnknown) continue;
+    c = empty.back();
+    empty.pop_back();
+  }
+  return upload(order, device_);
 }
 
 }  // namespace firn::optim

@@ -269,10 +269,10 @@ class ParamStore {
     std::vector<std::int64_t> bounds;  ///< between the ranks' parts; empty: nothing is divided
     /// Elements whose master, average and states are here: all, or this rank's part.
     Share kept;
-    std::int64_t at = 0;      ///< where these begin in master, average and states
-    std::int64_t chunks = 0;  ///< in the tables, which are of what is kept
-    Ref<Storage> chunk_pieces, pieces, chunk_order;  ///< the tables of kernels/optim.h
-    Ref<Storage> trust_partials, trust_ratios;       ///< only for rules with a trust ratio
+    std::int64_t at = 0;                        ///< where these begin in master, average and states
+    std::int64_t chunks = 0;                    ///< in the tables, which are of what is kept
+    Ref<Storage> chunk_pieces, pieces;          ///< the tables of kernels/optim.h
+    Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
 
     /// Where an element that is kept is in master, average and states.
     std::int64_t place_of(std::int64_t element) const noexcept { return at + element - kept.first; }
@@ -321,6 +321,8 @@ class ParamStore {
                             const std::vector<kernels::OptimizerArena>& views) const;
   /// Of the elements that are kept.
   void make_tables(const Arena& arena, Run& run) const;
+  /// OptimizerArena::chunk_order of a whole arena's run; null if it is the order of the elements.
+  Ref<Storage> chunk_order(const Run& run) const;
   /// `index` is the arena's, and `partials` is memory for the norms of the run's chunks.
   kernels::OptimizerArena view_of(const Arena& arena, const Run& run, std::size_t index,
                                   kernels::NormPartial* partials) const;
