@@ -249,6 +249,7 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
 
 Ref<Storage> ParamStore::chunk_order(const Run& run) const {
   if (!device_.is_cpu()) return {};  // they have the order of the elements
+  const OwnerScope owner(Owner::optimizer);
   const auto* const pieces = static_cast<const kernels::Piece*>(run.pieces->data());
   const auto* const pieces_of = static_cast<const std::int64_t*>(run.chunk_pieces->data());
   constexpr std::int64_t kUnknown = -1;
