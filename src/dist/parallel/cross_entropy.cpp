@@ -3,8 +3,8 @@
 //
 //   u (w[t] (1-e) (l - x[t]) + e/C (W l - sum_c w[c] x[c]) + z l^2),   W = sum_c w[c],
 //
-// with x - m for x where l is log s. Its gradient is u ((w[t] (1-e) + e/C W + 2 z l) p[c] - e/C
-// w[c] - [c = t] w[t] (1-e)).
+// with x - m for x where l is log s. Its gradient is
+// u ((w[t] (1-e) + e/C W + 2 z l) p[c] - e/C w[c] - [c = t] w[t] (1-e)).
 #include <cmath>
 #include <vector>
 
@@ -137,9 +137,10 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
                    row_weights.defined() ? row_weights.reshape({count}) : row_weights, compute,
                    options.ignore_index, classes, own);
     if (class_weights.defined()) class_part = class_weights.slice(0, own.first, own.last).clone();
-    all_weights = class_weights.defined()
-                      ? cast(share * cast(class_weights, DType::f64).sum({0}, true), compute)
-                      : full({1}, smooth, compute, logits.device());
+    if (smooth > 0)
+      all_weights = class_weights.defined()
+                        ? cast(share * cast(class_weights, DType::f64).sum({0}, true), compute)
+                        : full({1}, smooth, compute, logits.device());
     const Tensor x = cast(logits.detach(), compute).contiguous().reshape({count, n});
     most = x.max({1}, true).contiguous();
     group.all_reduce(most, Reduce::max);
@@ -169,7 +170,7 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
         const Tensor &log_s = b.saved(1), &row = b.saved(3), &m = b.saved(6);
         const Tensor seeded = row * cast(b.grad(), compute);
         const Tensor at = (1 - smooth) * seeded * b.saved(4);
-        Tensor factor = at + all_weights * seeded;
+        Tensor factor = smooth > 0 ? at + all_weights * seeded : at;
         if (z != 0) factor = factor + 2 * z * seeded * (m.reshape({count}) + log_s);
         Tensor grad = exp(x - m - log_s.unsqueeze(1)) * factor.unsqueeze(1);
         if (smooth > 0) {
