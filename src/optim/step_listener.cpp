@@ -35,10 +35,10 @@ StepListener::StepListener(Optimizer& optimizer, std::function<void(const StepRe
   OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
   FIRN_CHECK(!impl.listener, impl.store.op(), "one fit() at a time trains an optimizer",
              "another fit() is training with it");
-  impl.listener = std::move(heard);
-  stop_ = [alive = impl.hooks.handle()] {
+  stop_ = [alive = impl.hooks.handle()] {  // first: this needs memory
     if (const auto owner = alive.lock()) (*owner)->listener = nullptr;
   };
+  impl.listener = std::move(heard);
 }
 
 StepListener::~StepListener() { stop_(); }

@@ -13,6 +13,7 @@
 #include "data/files.h"
 #include "data/files/fashion_mnist_files.h"
 #include "firn/firn.h"
+#include "optim/step_listener.h"
 #include "support/catch.h"
 #include "support/threads.h"
 
@@ -143,6 +144,24 @@ class FitWithLog : public Work {
   bool done_ = false;
 };
 
+/// Who cannot begin to listen to an optimizer's steps leaves the place to the next.
+class Listen : public Make {
+ public:
+  Listen() : Make([this] { return std::to_string(steps_); }) {}
+  void run() override {
+    const optim::StepListener listener(opt_, [this](const optim::StepReport&) { ++steps_; });
+    opt_.zero_grad();
+    opt_.backward(net_(ones({1, 2})).sum());
+    opt_.step();
+  }
+  void prepare_again() override { steps_ = 0; }
+
+ private:
+  nn::Linear net_{2, 3};
+  optim::SGD opt_{net_.parameters(), {.lr = 0.1}};
+  int steps_ = 0;
+};
+
 /// Only the errors: what the system says may differ from one call to the next.
 class Facts : public Work {
  public:
@@ -195,6 +214,11 @@ TEST_CASE("alloc_sweep: fit() with a log", "[host]") {
   const Threads one(1);
   CHECK(sweep(work<FitWithLog>(), Fails::heap, 5) > 20);
   CHECK(sweep(work<FitWithLog>(), Fails::heap_for_good, 25) > 5);
+}
+
+TEST_CASE("alloc_sweep: a listener to an optimizer's steps", "[host]") {
+  const Threads one(1);
+  CHECK(sweep(work<Listen>(), Fails::heap) > 3);
 }
 
 TEST_CASE("alloc_sweep: the facts of the environment", "[host]") {
