@@ -10,6 +10,7 @@
 
 #include "alloc_sweep/bytes.h"
 #include "alloc_sweep/sweep.h"
+#include "base/check.h"
 #include "data/files.h"
 #include "data/files/fashion_mnist_files.h"
 #include "firn/firn.h"
@@ -148,12 +149,13 @@ class FitWithLog : public Work {
 class Listen : public Make {
  public:
   Listen() : Make([this] { return std::to_string(steps_); }) {}
-  void run() override {
+  void run() override try {
     const optim::StepListener listener(opt_, [this](const optim::StepReport&) { ++steps_; });
     opt_.zero_grad();
     opt_.backward(net_(ones({1, 2})).sum());
     opt_.step();
   }
+  FIRN_OUT_OF_MEMORY("listen")
   void prepare_again() override { steps_ = 0; }
 
  private:
