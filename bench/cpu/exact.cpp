@@ -2,8 +2,9 @@
 // 8 sequences in quanta of 2, and a convolutional network that is normalised by its batch of 64 in
 // quanta of 16.
 //   bench_exact [--threads N] [--epochs N]
-// Ratios to the steps of the ordinary mode that take the whole batch as one micro-batch. The two
-// modes alternate in one process.
+// Ratios to the steps of the ordinary mode that take the whole batch as one micro-batch, and
+// (split) to those in micro-batches of a quantum, which need as little memory. The modes alternate
+// in one process.
 #include <firn/firn.h>
 
 #include <array>
@@ -32,6 +33,7 @@ struct Cnn : nn::Module {
   }
 };
 
+constexpr std::int64_t kImages = 16, kSequences = 2;  // of a quantum
 constexpr bench::gpt::Sizes kGpt{"gpt", 4, 256, 4, 128, 8, 1024, false, 1e-3, 0};
 
 struct Mode {
@@ -39,21 +41,25 @@ struct Mode {
   std::function<Loss(std::int64_t first, std::int64_t last)> loss;
 };
 
-/// The time of a step of the second mode over that of the first.
+/// The time of a step of the second mode over that of the first, whose micro-batch is the batch, or
+/// of `quantum` samples.
 void compare(const std::string& name, const std::array<Mode, 2>& modes, std::int64_t batch,
-             int rounds) {
-  std::vector<double> ratios;
+             std::int64_t quantum, int rounds) {
+  std::vector<double> of_whole, of_split;
+  const auto time = [&](const Mode& mode, std::int64_t micro_batch) {
+    const double start = bench::seconds();
+    mode.opt->run_batch(batch, micro_batch, mode.loss);
+    return bench::seconds() - start;
+  };
   for (int round = -3; round < rounds; ++round) {
-    double seconds[2];
-    for (int m = 0; m < 2; ++m) {
-      const double start = bench::seconds();
-      modes[static_cast<std::size_t>(m)].opt->run_batch(batch, batch,
-                                                        modes[static_cast<std::size_t>(m)].loss);
-      seconds[m] = bench::seconds() - start;
-    }
-    if (round >= 0) ratios.push_back(seconds[1] / seconds[0]);
+    const double whole = time(modes[0], batch), exact = time(modes[1], batch);
+    const double split = time(modes[0], quantum);
+    if (round < 0) continue;
+    of_whole.push_back(exact / whole);
+    of_split.push_back(exact / split);
   }
-  bench::report(name, "of the ordinary mode", ratios);
+  bench::report(name + ".time", "of the ordinary mode", of_whole);
+  bench::report(name + ".split", "of the ordinary mode", of_split);
 }
 
 /// Of networks for 64 images, without exact mode and with quanta of 16.
@@ -62,14 +68,14 @@ void compare_classifiers(const std::string& name, std::array<Net, 2>& nets, cons
                          const Tensor& y, int rounds) {
   std::array<Mode, 2> modes;
   for (std::size_t m = 0; m < 2; ++m) {
-    modes[m].opt =
-        std::make_unique<optim::SGD>(nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
-                                     optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : 16}});
+    modes[m].opt = std::make_unique<optim::SGD>(
+        nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
+        optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : kImages}});
     modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
       return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
     };
   }
-  compare(name, modes, x.size(0), rounds);
+  compare(name, modes, x.size(0), kImages, rounds);
 }
 
 }  // namespace
@@ -82,7 +88,7 @@ int main(int argc, char** argv) {
     constexpr std::int64_t kBatch = 64;
     const Tensor x = rand({kBatch, 784}), y = zeros({kBatch}, i64);
     std::array<nn::MLP, 2> nets{nn::MLP({784, 512, 512, 10}), nn::MLP({784, 512, 512, 10})};
-    compare_classifiers("exact.mlp.time", nets, x, y, 60 * run.epochs);
+    compare_classifiers("exact.mlp", nets, x, y, 60 * run.epochs);
   }
   {
     constexpr std::int64_t kBatch = 64;
@@ -90,7 +96,7 @@ int main(int argc, char** argv) {
     std::array<Cnn, 2> nets;
     nn::convert_batch_norm(nets[0], nn::BatchNormMode::per_step);
     nn::convert_batch_norm(nets[1], nn::BatchNormMode::whole_batch);
-    compare_classifiers("exact.cnn.time", nets, x, y, 20 * run.epochs);
+    compare_classifiers("exact.cnn", nets, x, y, 20 * run.epochs);
   }
   {
     bench::gpt::Tokens tokens(kGpt, 1);
@@ -99,14 +105,14 @@ int main(int argc, char** argv) {
     std::array<bench::gpt::Gpt, 2> nets{bench::gpt::Gpt(kGpt), bench::gpt::Gpt(kGpt)};
     std::array<Mode, 2> modes;
     for (std::size_t m = 0; m < 2; ++m) {
-      modes[m].opt =
-          std::make_unique<optim::AdamW>(nets[m].parameters(), optim::AdamWOptions{.lr = kGpt.rate},
-                                         optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : 2}});
+      modes[m].opt = std::make_unique<optim::AdamW>(
+          nets[m].parameters(), optim::AdamWOptions{.lr = kGpt.rate},
+          optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : kSequences}});
       modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
         return linear_cross_entropy(net.hidden(x.slice(0, first, last)), net.head,
                                     y.slice(0, first, last));
       };
     }
-    compare("exact.gpt.time", modes, kGpt.batch, 8 * run.epochs);
+    compare("exact.gpt", modes, kGpt.batch, kSequences, 8 * run.epochs);
   }
 }
