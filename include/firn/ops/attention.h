@@ -54,7 +54,8 @@ struct AttentionOptions {
 ///
 /// The gradient of the bias is that of the scores, summed over the axes along which the bias was
 /// repeated. It takes the products of queries and keys and of gradients and values once more. On a
-/// GPU a call with a bias never goes to cuDNN.
+/// GPU a call with a bias never goes to cuDNN. There is no second derivative: grad() with
+/// create_graph throws Error.
 ///
 /// Operands whose last axis has stride 1 are not copied, e.g. the transposed views [batch, n,
 /// heads, d] of a fused projection. If q is such a view, so is the result: its reshape to [batch,
