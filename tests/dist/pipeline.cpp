@@ -173,37 +173,6 @@ TEST_CASE("pipeline: infer() gives every stage what the whole model computes") {
   }
 }
 
-TEST_CASE("pipeline: one stage infers, and trains, on the default device") {
-  const dist::Mesh one{Group()};
-  const Device device = default_device();
-  GptStage stage(one, f32);
-  for (const Tensor& p : stage.parameters()) CHECK(p.device() == device);
-  const dist::ParallelSwiGLU gated(Group(), 8, 16);
-  const dist::ParallelMultiHeadAttention heads(Group(), 8, 2);
-  CHECK(gated.down.weight.device() == device);
-  CHECK(heads.heads.out.weight.device() == device);
-  const Tensor ids = tokens(5, 3).to(device);
-  optim::AdamW opt(stage.parameters());
-  distribute(opt, one);
-  Pipeline pipeline(one, stage);
-  const auto inputs = [&](std::int64_t first, std::int64_t last) {
-    return ids.slice(0, first, last).slice(1, 0, 6);
-  };
-  const Tensor out = pipeline.infer(5, 2, inputs);
-  CHECK(out.device() == device);
-  CHECK(out.shape() == Shape{5, 6, 12});
-  std::vector<double> losses;
-  for (int i = 0; i < 8; ++i)
-    losses.push_back(pipeline
-                         .run_batch(opt, 5, 2, inputs,
-                                    [&](const Tensor& logits, auto first, auto last) {
-                                      return cross_entropy(
-                                          logits, ids.slice(0, first, last).slice(1, 1, 7));
-                                    })
-                         .loss());
-  CHECK(losses.back() < losses.front());
-}
-
 TEST_CASE("pipeline: infer() between the batches of a training changes none of it") {
   const auto train = [](bool infers) {
     return on_ranks<std::vector<double>>(2, [&](const Group& g) {

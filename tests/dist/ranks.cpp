@@ -83,14 +83,19 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
                                 {"ZeRO 3", {}, {.zero = 3}},
                                 {"overlap", {}, {.overlap = true}},
                                 {"run_cycle"}};
+  struct Limit {
+    explicit Limit(std::size_t bytes) { set_memory_limit(bytes); }
+    ~Limit() { set_memory_limit(before); }
+    std::size_t before = memory_stats().limit;
+  };
   enum class Fails { by_error, without_memory, within_a_limit };
   for (const Case& c : cases)
     for (const Fails fails_by : {Fails::by_error, Fails::without_memory, Fails::within_a_limit}) {
       const bool memory = fails_by != Fails::by_error;
-      CAPTURE(c.how, memory);
-      // With a limit the rank plans what would fit, before and while others learn of its failure.
       const bool plans = fails_by == Fails::within_a_limit;
-      set_memory_limit(plans ? std::size_t{1} << 40 : 0);
+      CAPTURE(c.how, memory, plans);
+      // With a limit the rank plans what would fit before it tells the others of its failure.
+      const Limit limit(plans ? std::size_t{1} << 40 : 0);
       struct End {
         std::string error;
         std::vector<double> weights;
@@ -143,7 +148,6 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
       }
       if (plans && c.how != "exact" && c.how != "run_cycle")
         CHECK(mentions(ends[1].error, {"micro-batches of ", "would fit"}));
-      set_memory_limit(0);
     }
 }
 

@@ -105,6 +105,41 @@ TEST_CASE("nccl: infer() gives every stage on its device what the whole model co
   for (const auto& values : all) CHECK(relative_distance(values, one) < 1e-5);
 }
 
+TEST_CASE("nccl: a model of one rank is on the default device, where it infers and trains") {
+  const Device device = Device::cuda(0);
+  const Tensor ids = tokens(5, 3);
+  const auto run = [&](Device where) {
+    const DeviceScope scope(where);
+    const Mesh one{Group()};
+    GptStage stage(one, f32);
+    const dist::ParallelSwiGLU gated(Group(), 8, 16);
+    const dist::ParallelMultiHeadAttention heads(Group(), 8, 2);
+    for (const Tensor& p : stage.parameters()) CHECK(p.device() == where);
+    CHECK(gated.down.weight.device() == where);
+    CHECK(heads.heads.out.weight.device() == where);
+    const Tensor there = ids.to(where);
+    optim::AdamW opt(stage.parameters());
+    distribute(opt, one);
+    dist::Pipeline pipeline(one, stage);
+    const auto inputs = [&](std::int64_t first, std::int64_t last) {
+      return there.slice(0, first, last).slice(1, 0, 6);
+    };
+    std::vector<double> out = values_of(pipeline.infer(5, 2, inputs).to(Device::cpu()));
+    for (int i = 0; i < 4; ++i)
+      out.push_back(pipeline
+                        .run_batch(opt, 5, 2, inputs,
+                                   [&](const Tensor& logits, auto first, auto last) {
+                                     return cross_entropy(
+                                         logits, there.slice(0, first, last).slice(1, 1, 7));
+                                   })
+                        .loss());
+    return out;
+  };
+  CHECK(relative_distance(run(device), run(Device::cpu())) < 1e-5);
+  const DeviceScope scope(device);
+  CHECK_THROWS_AS(dist::ParallelSwiGLU(Group(), 8, 16, {.device = Device::cpu()}), Error);
+}
+
 TEST_CASE("nccl: cross-entropy of divided classes on devices, with every option") {
   const FreshNccl fresh;
   const Tensor target = tensor(std::vector<std::int64_t>{0, 11, 5, -1, 6, 3, 9}, {7});

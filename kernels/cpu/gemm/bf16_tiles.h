@@ -153,6 +153,14 @@ void store_tiles(__m512i (*rows)[16], bool by_line, bool right, char* to) {
   }
 }
 
+/// Parts of the numbers at `from`; zeros if there are none. Behind the end no memory is touched: a
+/// CPU may take long over a load of nothing there.
+template <class S>
+void load_if(bool there, const void* from, __mmask32 use, __m512i* parts) {
+  if (there) return S::load(from, use, parts);
+  std::fill_n(parts, S::parts, _mm512_setzero_si512());
+}
+
 /// One step of up to two panels from a corner of a matrix of `lines` x k.
 template <class S>
 void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, int64_t panel) {
@@ -176,8 +184,7 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
     for (int64_t half = 0; half * kLines < lines; ++half) {
       for (int i = 0; i < 16; ++i) {
         const int64_t at = half * kLines + i;
-        std::fill_n(parts, S::parts, _mm512_setzero_si512());
-        if (at < lines) S::load(from + at * line, use, parts);
+        load_if<S>(at < lines, from + at * line, use, parts);
         for (int part = 0; part < S::parts; ++part) rows[0][part][i] = parts[part];
       }
       store_tiles<S>(rows[0], true, right, to + half * panel);
@@ -185,13 +192,9 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
     return;
   }
   const __mmask32 use = first(lines);
-  const __m512i zero = _mm512_setzero_si512();
   for (int64_t r = 0; r < 16; ++r) {
-    // Behind the end no memory is touched: a CPU takes long over a load of nothing there.
-    std::fill_n(parts, S::parts, zero);
-    std::fill_n(odd, S::parts, zero);
-    if (2 * r < k) S::load(from + 2 * r * along, use, parts);
-    if (2 * r + 1 < k) S::load(from + (2 * r + 1) * along, use, odd);
+    load_if<S>(2 * r < k, from + 2 * r * along, use, parts);
+    load_if<S>(2 * r + 1 < k, from + (2 * r + 1) * along, use, odd);
     for (int part = 0; part < S::parts; ++part) {
       rows[0][part][r] =
           pairs_of(_mm512_castsi512_si256(parts[part]), _mm512_castsi512_si256(odd[part]));

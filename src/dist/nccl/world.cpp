@@ -62,9 +62,8 @@ NcclWorld::~NcclWorld() {
 /// NCCL's work is waited for.
 void NcclWorld::leave() noexcept {
   const auto end = Clock::now() + seconds(options_.deadline);
-  const bool idle = queued_.empty();
-  const char* const op = idle ? kConnect : to_string(queued_.front().call.kind);
-  const std::string what = idle ? "NCCL's work" : describe(queued_.front().call);
+  std::optional<Call> last;
+  if (!queued_.empty()) last = queued_.front().call;
   ncclResult_t state = lib_.ncclCommFinalize(comm_);
   while (state == ncclSuccess || state == ncclInProgress) {
     if (lib_.ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclInternalError;
@@ -77,10 +76,10 @@ void NcclWorld::leave() noexcept {
     std::this_thread::sleep_for(kNap);
   }
   const std::lock_guard lock(mutex_);
-  break_up(op,
+  break_up(last ? to_string(last->kind) : kConnect,
            state == ncclInProgress
-               ? fmt::format("{} did not end within {} s after the last handle of the group", what,
-                             options_.deadline)
+               ? fmt::format("{} did not end within {} s after the last handle of the group",
+                             last ? describe(*last) : "NCCL's work", options_.deadline)
                : fmt::format("the end of the group failed: {}", failure("NCCL", state)),
            kLateHint, -1);
 }

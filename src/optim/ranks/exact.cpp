@@ -481,10 +481,10 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
              "a batch of {} samples, and the run was saved in one of {}", samples, loaded->samples);
   const StepReport report = impl.run_cycle(1, [&](std::int64_t) {
     const bool whole = autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0;
-    // A dry run leaves sums without memory, also if it fails.
-    runtime::at_dry_end(&impl.exact, [owner = impl.hooks.handle()] {
-      if (const auto alive = owner.lock()) (*alive)->exact.drop();
-    });
+    if (runtime::dry_run())  // leaves sums without memory, also if it fails
+      runtime::at_dry_end(&impl.exact, [owner = impl.hooks.handle()] {
+        if (const auto alive = owner.lock()) (*alive)->exact.drop();
+      });
     const auto turns =
         impl.exact.begin(impl.store, impl.quanta(),
                          impl.has_ranks() ? &impl.ranks->peers() : nullptr, between || whole);

@@ -17,8 +17,8 @@
 // keeps its part. So the same seed gives the same model on any number of ranks, and parameters that
 // are not divided are the same on all; the whole weights exist for a moment. Divided parameters are
 // marked (dist::mark_divided) if there are several ranks, so that distribute(optimizer, mesh)
-// counts all parts in the norm. Parameters are on the group's device; those of one rank,
-// whose group is on the CPU, are on the default device. All constructors throw Error as those of
+// counts all parts in the norm. Parameters are on the group's device. One rank with a group on the
+// CPU, such as Group(), has them on the default device. All constructors throw Error as those of
 // nn, and, naming the numbers, if the ranks do not divide what they are to divide. All ranks make
 // and call the layers alike, with inputs that are the same on every rank but for those that are
 // said to be parts.
