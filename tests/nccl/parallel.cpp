@@ -111,7 +111,8 @@ TEST_CASE("nccl: a model of one rank is on the default device, where it infers a
   const auto run = [&](Device where) {
     const DeviceScope scope(where);
     const Mesh one{Group()};
-    GptStage stage(one, f32);
+    GptStage stage(one, f32);  // its layers are wanted on the group's device, the CPU
+    stage.to(where);
     const dist::ParallelSwiGLU gated(Group(), 8, 16);
     const dist::ParallelMultiHeadAttention heads(Group(), 8, 2);
     for (const Tensor& p : stage.parameters()) CHECK(p.device() == where);
@@ -136,8 +137,10 @@ TEST_CASE("nccl: a model of one rank is on the default device, where it infers a
     return out;
   };
   CHECK(relative_distance(run(device), run(Device::cpu())) < 1e-5);
-  const DeviceScope scope(device);
-  CHECK_THROWS_AS(dist::ParallelSwiGLU(Group(), 8, 16, {.device = Device::cpu()}), Error);
+  const dist::ParallelSwiGLU gated(Group(), 8, 16, {.device = device});
+  const dist::ParallelMultiHeadAttention heads(Group(), 8, 2, {.device = device});
+  CHECK(gated.gate.weight.device() == device);
+  CHECK(heads.heads.out.weight.device() == device);
 }
 
 TEST_CASE("nccl: cross-entropy of divided classes on devices, with every option") {

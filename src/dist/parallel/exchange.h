@@ -24,15 +24,14 @@ inline void require_there(const char* op, const Tensor& x, const Group& group) {
 }
 
 /// Where layers make their parameters. One rank exchanges nothing, so a group on the CPU, as
-/// Group() is, does not keep its layers from the default device.
-inline Device device_of(const Group& group) {
-  return group.size() > 1 || group.device().is_cuda() ? group.device() : default_device();
+/// Group() is, leaves its layers where they are wanted.
+inline Device device_of(const Group& group, Device wanted = default_device()) {
+  return group.size() > 1 || group.device().is_cuda() ? group.device() : wanted;
 }
 
 inline void require_device_of(const char* op, Device device, const Group& group) {
-  FIRN_CHECK(device == device_of(group), op,
-             "set options.device to that of the group, or a DeviceScope for one rank",
-             "the device is {}, and the ranks' parameters are on {}", device, device_of(group));
+  FIRN_CHECK(device == device_of(group, device), op, "set options.device to that of the group",
+             "the device is {}, and the ranks exchange tensors on {}", device, group.device());
 }
 
 /// Indices i64 of an axis of `all` elements, of which this rank has `rows` from `first` on.

@@ -136,6 +136,7 @@ ParallelSwiGLU::ParallelSwiGLU(const Group& group, std::int64_t width, std::int6
       down(group, hidden, width, {.bias = options.bias, .dtype = options.dtype}),
       group_(group) {
   require_device_of("ParallelSwiGLU", options.device, group);
+  to(options.device);  // of one rank
 }
 
 /// One copy for both projections, so that their gradients are added up over the ranks at once.

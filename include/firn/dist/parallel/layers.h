@@ -18,10 +18,10 @@
 // are not divided are the same on all; the whole weights exist for a moment. Divided parameters are
 // marked (dist::mark_divided) if there are several ranks, so that distribute(optimizer, mesh)
 // counts all parts in the norm. Parameters are on the group's device. One rank with a group on the
-// CPU, such as Group(), has them on the default device. All constructors throw Error as those of
-// nn, and, naming the numbers, if the ranks do not divide what they are to divide. All ranks make
-// and call the layers alike, with inputs that are the same on every rank but for those that are
-// said to be parts.
+// CPU, such as Group(), has them on options.device, or the default device. All constructors throw
+// Error as those of nn, and, naming the numbers, if the ranks do not divide what they are to
+// divide. All ranks make and call the layers alike, with inputs that are the same on every rank but
+// for those that are said to be parts.
 #pragma once
 
 #include <cstdint>
