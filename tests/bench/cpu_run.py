@@ -155,8 +155,9 @@ expect("takes f32, bf16, f16, bf16x3, not" in call("run", "--precision", "f8", s
 expect("nothing in --precision" in call("run", "--only", "memory", "--precision", "f16", status=2), "no such work")
 expect("no programs in" in call("run", "--programs", programs, "--baseline", work / "nothing", status=1), "no build")
 
-# A process that is nobody's child burns a core while the program sleeps.
-program("overhead", "(timeout 1 sh -c 'while :; do :; done') >/dev/null 2>&1 &", "sleep 1",
+# A process that is nobody's child burns a core while the program sleeps. If it were the program's child and ended
+# first, the shell would collect it, and its time would count as the program's.
+program("overhead", "(timeout 1 sh -c 'while :; do :; done' >/dev/null 2>&1 &)", "sleep 1",
         *says(("add.no_grad", 100, "ns")))
 out = call("run", "--programs", programs, "--only", "overhead", "--rounds", 1, "--json", work / "void.json")
 tries = json.loads((work / "void.json").read_text())["rounds"]
