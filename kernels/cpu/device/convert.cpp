@@ -134,8 +134,9 @@ std::int64_t store_vectors(const float* values, half* dst, std::int64_t n) {
 }
 #endif
 
+// Functions of their own: inlined, all dtypes would share a frame that costs more than a short row.
 template <class S, class C>
-void load(const S* src, std::int64_t stride, std::int64_t n, C* out) {
+[[gnu::noinline]] void load(const S* src, std::int64_t stride, std::int64_t n, C* out) {
   if (stride == 1) {
     for (std::int64_t i = load_vectors(src, n, out); i < n; ++i) out[i] = convert<C>(src[i]);
   } else if (stride == 0) {
@@ -146,12 +147,17 @@ void load(const S* src, std::int64_t stride, std::int64_t n, C* out) {
   }
 }
 
+/// The rows of `values` are ld apart, those of `dst` `row`.
 template <class C, class S>
-void store(const C* values, S* dst, std::int64_t stride, std::int64_t n) {
-  if (stride == 1) {
-    for (std::int64_t i = store_vectors(values, dst, n); i < n; ++i) dst[i] = convert<S>(values[i]);
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) dst[i * stride] = convert<S>(values[i]);
+[[gnu::noinline]] void store(const C* values, std::int64_t ld, S* dst, std::int64_t row,
+                             std::int64_t stride, std::int64_t rows, std::int64_t n) {
+  for (std::int64_t r = 0; r < rows; ++r, values += ld, dst += row) {
+    if (stride == 1) {
+      for (std::int64_t i = store_vectors(values, dst, n); i < n; ++i)
+        dst[i] = convert<S>(values[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) dst[i * stride] = convert<S>(values[i]);
+    }
   }
 }
 
@@ -167,13 +173,21 @@ const C* load_row(const void* src, DType dtype, std::int64_t stride, std::int64_
 template <class C>
 void store_row(const C* values, void* dst, DType dtype, std::int64_t stride, std::int64_t n) {
   if (values == dst) return;
-  visit(dtype, [&]<class S>() { store(values, static_cast<S*>(dst), stride, n); });
+  visit(dtype, [&]<class S>() { store(values, n, static_cast<S*>(dst), n, stride, 1, n); });
+}
+
+template <class C>
+void store_rows(const C* values, std::int64_t ld, void* dst, DType dtype, std::int64_t row,
+                std::int64_t stride, std::int64_t rows, std::int64_t n) {
+  visit(dtype, [&]<class S>() { store(values, ld, static_cast<S*>(dst), row, stride, rows, n); });
 }
 
 // clang-format off
 #define FIRN_CONVERT(C)                                                                            \
   template const C* load_row(const void*, DType, std::int64_t, std::int64_t, C*);                  \
-  template void store_row(const C*, void*, DType, std::int64_t, std::int64_t);
+  template void store_row(const C*, void*, DType, std::int64_t, std::int64_t);                     \
+  template void store_rows(const C*, std::int64_t, void*, DType, std::int64_t, std::int64_t,       \
+                           std::int64_t, std::int64_t);
 FIRN_CONVERT(float)
 FIRN_CONVERT(double)
 FIRN_CONVERT(std::int64_t)

@@ -32,6 +32,12 @@ const C* load_row(const void* src, DType dtype, std::int64_t stride, std::int64_
 template <class C>
 void store_row(const C* values, void* dst, DType dtype, std::int64_t stride, std::int64_t n);
 
+/// store_row for each row of a matrix: rows of `values` are `ld` apart, those of dst `row`
+/// elements.
+template <class C>
+void store_rows(const C* values, std::int64_t ld, void* dst, DType dtype, std::int64_t row,
+                std::int64_t stride, std::int64_t rows, std::int64_t n);
+
 /// The place for a row before store_row: `dst` itself if dtype is C's own and stride is 1, else
 /// `buffer`.
 template <class C>
@@ -50,7 +56,9 @@ inline void* advance(void* p, DType dtype, std::int64_t elements) {
 // clang-format off
 #define FIRN_CONVERT(C)                                                                            \
   extern template const C* load_row(const void*, DType, std::int64_t, std::int64_t, C*);           \
-  extern template void store_row(const C*, void*, DType, std::int64_t, std::int64_t);
+  extern template void store_row(const C*, void*, DType, std::int64_t, std::int64_t);              \
+  extern template void store_rows(const C*, std::int64_t, void*, DType, std::int64_t,              \
+                                  std::int64_t, std::int64_t, std::int64_t);
 FIRN_CONVERT(float)
 FIRN_CONVERT(double)
 FIRN_CONVERT(std::int64_t)
