@@ -38,24 +38,36 @@ const float* numbers(const Matrix& a, int64_t i, int64_t j, int64_t stride, int6
   return load_row(a.at(i, j).data, a.dtype, stride, n, buffer);
 }
 
+/// Begins to load n contiguous numbers of a later row, into L2: rows that are 2 KiB apart evict one
+/// another from L1.
+void fetch(const Matrix& later, int64_t n) {
+  constexpr int64_t kLine = 64;
+  const char* const data = static_cast<const char*>(later.data);
+  for (int64_t at = 0; at < n * static_cast<int64_t>(size_of(later.dtype)); at += kLine)
+    __builtin_prefetch(data + at, 0, 2);
+}
+constexpr int64_t kAhead = 16;  ///< rows
+
 Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
   float* const to = static_cast<float*>(packed);
-  alignas(64) float buffer[kRow];
   if (a.column == 1 || a.row != 1) {  // row after row
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t p = 0; p < k; p += kRow) {
         const int64_t count = std::min(kRow, k - p);
-        const float* const from = numbers(a, i, p, a.column, count, buffer);
-        std::copy_n(from, count, to + i * k + p);
+        float* const out = to + i * k + p;
+        const float* const from = numbers(a, i, p, a.column, count, out);
+        if (from != out) std::copy_n(from, count, out);
       }
     }
     return {static_cast<const char*>(packed), 4 * k, 4 * k * kRows, 4};
   }
   // Panels of kRows rows, for each of which columns are contiguous.
   constexpr int64_t kPiece = kRow / kRows * kRows;
+  alignas(64) float buffer[kPiece];
   for (int64_t p = 0; p < k; ++p) {
     for (int64_t first = 0; first < m; first += kPiece) {
       const int64_t count = std::min(kPiece, m - first);
+      fetch(a.at(first, p + kAhead), count);
       const float* const from = numbers(a, first, p, 1, count, buffer);
       for (int64_t i = 0; i < count; i += kRows) {
         float* const panel = to + (first + i) * k + p * kRows;
@@ -76,6 +88,7 @@ void pack_rows(const Matrix& b, int64_t k, int64_t n, float* to) {
   for (int64_t p = 0; p < k; ++p) {
     for (int64_t first = 0; first < n; first += kRow) {
       const int64_t count = std::min(kRow, n - first);
+      if (b.column == 1) fetch(b.at(p + kAhead, first), count);
       const float* const from = numbers(b, p, first, b.column, count, buffer);
       float* panel = to + first * k + p * kColumns;
       int64_t j = 0;
