@@ -17,6 +17,7 @@
 #define FIRN_TILES_END FIRN_PRAGMA(GCC pop_options)
 #endif
 
+#include "kernels/cpu/device/prefetch.h"
 #include "kernels/cpu/gemm/tile_product.h"
 
 FIRN_TILES_BEGIN
@@ -161,18 +162,11 @@ void load_if(bool there, const void* from, __mmask32 use, __m512i* parts) {
   std::fill_n(parts, S::parts, _mm512_setzero_si512());
 }
 
-/// Begins to load the 32 numbers of a later step, into L2: rows that are 2 KiB apart evict one
-/// another from L1.
-template <class Element>
-void fetch(const Element* later) {
-  for (int64_t i = 0; i < kStep; i += 64 / static_cast<int64_t>(sizeof(Element)))
-    __builtin_prefetch(later + i, 0, 2);
-}
-
 /// One step of up to two panels from a corner of a matrix of `lines` x k.
 template <class S>
 void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, int64_t panel) {
   using Element = typename S::Element;
+  constexpr int64_t kBytes = kStep * sizeof(Element);
   const Element* from = static_cast<const Element*>(a.data);
   alignas(64) Element gathered[2 * kLines * kStep];
   int64_t line = a.row, along = a.column;
@@ -192,7 +186,7 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
     for (int64_t half = 0; half * kLines < lines; ++half) {
       for (int i = 0; i < 16; ++i) {
         const int64_t at = half * kLines + i;
-        if (at < lines) fetch(from + at * line + 2 * kStep);
+        if (at < lines) FIRN_ISA::fetch(from + at * line + 2 * kStep, kBytes);
         load_if<S>(at < lines, from + at * line, use, parts);
         for (int part = 0; part < S::parts; ++part) rows[0][part][i] = parts[part];
       }
@@ -202,7 +196,7 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
   }
   const __mmask32 use = first(lines);
   for (int64_t r = 0; r < 16; ++r) {
-    for (int64_t i = 2 * r; i < 2 * r + 2; ++i) fetch(from + (i + kStep) * along);
+    for (int64_t i = 2 * r; i < 2 * r + 2; ++i) FIRN_ISA::fetch(from + (i + kStep) * along, kBytes);
     load_if<S>(2 * r < k, from + 2 * r * along, use, parts);
     load_if<S>(2 * r + 1 < k, from + (2 * r + 1) * along, use, odd);
     for (int part = 0; part < S::parts; ++part) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/prefetch.h"
 #include "kernels/cpu/device/tile.h"
 #include "kernels/cpu/device/transpose.h"
 #include "kernels/math/macros.h"
@@ -38,15 +39,8 @@ const float* numbers(const Matrix& a, int64_t i, int64_t j, int64_t stride, int6
   return load_row(a.at(i, j).data, a.dtype, stride, n, buffer);
 }
 
-/// Begins to load n contiguous numbers of a later row, into L2: rows that are 2 KiB apart evict one
-/// another from L1.
-void fetch(const Matrix& later, int64_t n) {
-  constexpr int64_t kLine = 64;
-  const char* const data = static_cast<const char*>(later.data);
-  for (int64_t at = 0; at < n * static_cast<int64_t>(size_of(later.dtype)); at += kLine)
-    __builtin_prefetch(data + at, 0, 2);
-}
-constexpr int64_t kAhead = 16;  ///< rows
+/// Rows ahead that are fetched: a slice of columns reads a short run of each.
+constexpr int64_t kAhead = 16;
 
 Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
   float* const to = static_cast<float*>(packed);
@@ -63,11 +57,12 @@ Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
   }
   // Panels of kRows rows, for each of which columns are contiguous.
   constexpr int64_t kPiece = kRow / kRows * kRows;
+  const auto size = static_cast<int64_t>(size_of(a.dtype));
   alignas(64) float buffer[kPiece];
   for (int64_t p = 0; p < k; ++p) {
     for (int64_t first = 0; first < m; first += kPiece) {
       const int64_t count = std::min(kPiece, m - first);
-      fetch(a.at(first, p + kAhead), count);
+      fetch(a.at(first, p + kAhead).data, count * size);
       const float* const from = numbers(a, first, p, 1, count, buffer);
       for (int64_t i = 0; i < count; i += kRows) {
         float* const panel = to + (first + i) * k + p * kRows;
@@ -84,11 +79,12 @@ Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
 
 /// A row of b after the other, each in pieces of kRow, which go to the panels line by line.
 void pack_rows(const Matrix& b, int64_t k, int64_t n, float* to) {
+  const auto size = static_cast<int64_t>(size_of(b.dtype));
   alignas(64) float buffer[kRow];
   for (int64_t p = 0; p < k; ++p) {
     for (int64_t first = 0; first < n; first += kRow) {
       const int64_t count = std::min(kRow, n - first);
-      if (b.column == 1) fetch(b.at(p + kAhead, first), count);
+      if (b.column == 1) fetch(b.at(p + kAhead, first).data, count * size);
       const float* const from = numbers(b, p, first, b.column, count, buffer);
       float* panel = to + first * k + p * kColumns;
       int64_t j = 0;

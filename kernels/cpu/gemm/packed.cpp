@@ -6,6 +6,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/prefetch.h"
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/transpose.h"
 #include "kernels/cpu/gemm/cut.h"
@@ -60,16 +61,11 @@ class Finish {
   float* at(int64_t i, int64_t j) const { return c_.as<float>() + i * c_.strides[0] + j; }
   int64_t ld() const { return c_.shape[0] == 1 ? c_.shape[1] : c_.strides[0]; }
 
-  /// Begins to load a block of c, which is written once its product is known. The lines go to L2:
-  /// rows that are 2 KiB apart evict one another from L1.
-  void fetch(int64_t i, int64_t rows, int64_t j, int64_t cols) const {
-    constexpr int64_t kLine = 64;
+  /// Begins to load a block of c, which is written once its product is known.
+  void fetch_block(int64_t i, int64_t rows, int64_t j, int64_t cols) const {
     if (c_.strides[1] != 1) return;
     const int64_t bytes = cols * static_cast<int64_t>(size_of(c_.dtype));
-    for (int64_t r = i; r < i + rows; ++r) {
-      const char* const row = static_cast<const char*>(element(r, j));
-      for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 0, 2);
-    }
+    for (int64_t r = i; r < i + rows; ++r) fetch(element(r, j), bytes);
   }
 
   /// `values`, row-major with leading dimension `ld`, are the product; c itself if direct().
@@ -276,9 +272,9 @@ class PackedProduct {
       return finish_(i, rows, j, cols, out, finish_.ld(), true);
     }
     if (turned_) {
-      finish_.fetch(j, cols, i, rows);
+      finish_.fetch_block(j, cols, i, rows);
     } else {
-      finish_.fetch(i, rows, j, cols);
+      finish_.fetch_block(i, rows, j, cols);
     }
     alignas(kAlign) float result[kPartRows * kCols];
     unit_.multiply(rows, cols, k_, left, right, result, cols, false);
