@@ -83,6 +83,7 @@ function(firn_add_variants target)
       COMMENT "Joining the CPU kernels for x86-64-${_variant}"
       COMMAND_EXPAND_LISTS VERBATIM)
     target_sources(${target} PRIVATE ${_folder}/${_variant}.o)
+    add_dependencies(${target} ${_objects})  # Makefiles know the files' rules only within a target
     set_property(TARGET ${target} APPEND PROPERTY FIRN_VARIANT_OBJECTS ${_folder}/${_variant}.o)
   endforeach()
 endfunction()

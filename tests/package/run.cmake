@@ -159,12 +159,23 @@ elseif(STEP STREQUAL "pkg-config")
   endif()
 
 elseif(STEP STREQUAL "add_subdirectory_in_short")
-  # All but compiling the library: what firn does to the project, and that its headers are found.
+  # All but compiling the library: what firn does to the project, and that its headers are found. With
+  # Makefiles, CMake's default, an object that is joined from others needs their target by name.
+  set(GENERATOR "Unix Makefiles")
   configure_command(subdirectory subdirectory_in_short "-DFIRN_SOURCE_DIR=${SOURCE};-DFIRN_CUDA=OFF;-DCMAKE_BUILD_TYPE=Debug")
   run(${configure})
   run(${CMAKE_COMMAND} --build ${WORK}/subdirectory_in_short --target consumer_objects)
+  file(STRINGS ${WORK}/subdirectory_in_short/CMakeFiles/Makefile2 rules REGEX "^firn/src/CMakeFiles/firn.dir/all:")
+  file(GLOB variants ${WORK}/subdirectory_in_short/firn/src/CMakeFiles/firn_cpu_*.dir)
+  foreach(variant ${variants})
+    cmake_path(GET variant FILENAME variant)
+    if(NOT rules MATCHES "${variant}/all")
+      message(FATAL_ERROR "make would not compile ${variant} before the library: ${rules}")
+    endif()
+  endforeach()
 
 elseif(STEP STREQUAL "add_subdirectory")
+  set(GENERATOR "Unix Makefiles")
   # Unoptimised: the build is what is tested here, and the library is compiled a second time.
   check_consumer(subdirectory subdirectory
     "-DFIRN_SOURCE_DIR=${SOURCE};-DFIRN_CUDA=OFF;-DCMAKE_BUILD_TYPE=Debug;-DCMAKE_CXX_FLAGS_DEBUG=-O0" "consumer")
