@@ -391,6 +391,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   CycleCopy copy;                   ///< with StepOptions::keep_accumulator
   MicroBatch split;                 ///< as run_batch() was last asked
   std::int64_t split_size = 0;      ///< what came of it
+  /// How run_batch() has cut the cycle that it makes, and the last cycle; 0: it did not.
+  struct Cut {
+    std::int64_t micro_batch = 0, retries = 0;
+  } cut, last_cut;
   bool exchanged = false;           ///< the gradients are sums of all ranks already
   bool combined = false;            ///< the cycle's sums are those of all ranks already
   bool attempted = false;           ///< whole_cycle() makes a cycle, of which nothing may be there

@@ -234,9 +234,10 @@ void Optimizer::Impl::commit(bool moves_scale) {
   kernels::optim_trust_ratios(memory, store.update_arenas(), stream);
   kernels::optim_update(memory, store.update_arenas(), policy, moves_scale, stream);
   receive_weights();
-  hooks.now_and_at_replay([](Impl& i) {
+  hooks.now_and_at_replay([now = cut](Impl& i) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();
+    if (!runtime::dry_run()) i.last_cut = now;
     if (i.combined) i.sums_before = i.sums_of_all;
     i.combined = i.exchanged = i.parts_held = false;
     i.at.close();
@@ -258,7 +259,10 @@ void Optimizer::Impl::commit(bool moves_scale) {
 }
 
 StepReport Optimizer::Impl::report_of_cycle() const {
-  return {store.step_state(), at.cycles, -1, store.short_names()};
+  StepReport out{store.step_state(), at.cycles, -1, store.short_names()};
+  const Cut& how = runtime::dry_run() ? cut : last_cut;
+  out.note_cut(how.micro_batch, how.retries);
+  return out;
 }
 
 StepReport Optimizer::Impl::report_so_far() const {

@@ -152,6 +152,37 @@ TEST_CASE("[S41] fit: the end of an epoch is no step of ranks that have nothing 
   });
 }
 
+TEST_CASE("fit: divided weights need samples of each batch on each rank", "[host]") {
+  const auto drop_last = GENERATE(false, true);
+  const auto quantum = GENERATE(0, 2);
+  CAPTURE(drop_last, quantum);
+  dist::run_local(2, [&](const dist::Group& group) {
+    manual_seed(4);
+    nn::MLP net({6, 8, 3});
+    optim::Adam opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = quantum}});
+    dist::distribute(opt, group, {.zero = 3});
+    data::Loader loader(rows(25, 3), {.batch = 4,
+                                      .drop_last = drop_last,
+                                      .group = group,
+                                      .quantum = std::max<std::int64_t>(quantum, 1)});
+    const train::FitOptions o{
+        .epochs = 2, .micro_batch = optim::MicroBatch{.size = 2}, .progress = false};
+    const auto run = [&] { return train::fit(net, opt, loader, class_loss, o); };
+    const std::string refused = drop_last ? "" : firn::testing::error_of(run);
+    const auto trained = drop_last ? run() : train::FitReport{};
+    const std::lock_guard lock(check);
+    if (drop_last) {
+      CHECK(trained.applied_steps == 12);
+    } else {
+      CHECK(refused ==
+            "[fit] rank 1 has no samples of a batch of 1, and with divided weights every rank "
+            "needs some; hint: set drop_last, or choose a batch that leaves each rank samples, "
+            "also of the last one of an epoch");
+      CHECK(opt.last_report().applied_steps() == 0);
+    }
+  });
+}
+
 TEST_CASE("fit: ranks train as one, one of them logs, and if one asks all end", "[host]") {
   const auto run = [](int ranks, int asks, const std::string& folder) {
     std::string bits;

@@ -105,6 +105,26 @@ TEST_CASE("fit: micro_batch is run_batch() of each batch", "[host]") {
   CHECK(by(8, false) == by(8, true));
 }
 
+TEST_CASE("fit: on_step hears how memory made run_batch() cut the batch", "[host]") {
+  Run r({.dtype = f32});
+  train::FitOptions o{.epochs = 1, .micro_batch = optim::MicroBatch{.size = 4}, .progress = false};
+  o.forward = [&](const data::LoaderBatch& batch) {
+    if (batch.size() > 2) throw OutOfMemory("too many", 1);
+    return r(batch.x());
+  };
+  std::vector<std::int64_t> sizes, retries;
+  o.callbacks.on_step = [&](train::Loop&, const std::string&, const optim::StepReport& report) {
+    sizes.push_back(report.micro_batch());
+    retries.push_back(report.memory_retries());
+  };
+  train::fit(r.net, r.opt, r.loader, class_loss, o);
+  REQUIRE(sizes.size() > 2);
+  CHECK(sizes.front() == 2);
+  CHECK(retries.front() == 1);
+  CHECK(sizes[1] == 2);  // a size that worked is kept
+  CHECK(retries[1] == 0);
+}
+
 TEST_CASE("fit: a GAN by a step of one's own, same bits", "[host]") {
   const auto run = [](bool hand, const std::string& log) {
     manual_seed(6);

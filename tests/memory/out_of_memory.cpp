@@ -82,6 +82,10 @@ TEST_CASE(
     CHECK(t.batch({.size = 24}).micro_batch() == 12);
     CHECK(t.batch({.size = 24}).memory_retries() == 0);
     CHECK(t.batch({.size = 8}).micro_batch() == 8);
+    CHECK(t.opt->last_report().micro_batch() == 8);
+    t.opt->backward(t.loss(0, 24));
+    CHECK(t.opt->step().micro_batch() == 0);  // the cycle of no batch
+    CHECK(t.opt->last_report().micro_batch() == 0);
   }
 }
 

@@ -71,7 +71,7 @@ class StepReport {
     if (out.state_.defined()) out.state_ = std::move(state);
     return out;
   }
-  void note_split(std::int64_t micro_batch, std::int64_t retries) noexcept {
+  void note_cut(std::int64_t micro_batch, std::int64_t retries) noexcept {
     micro_batch_ = micro_batch;
     memory_retries_ = retries;
   }

@@ -212,12 +212,18 @@ using LossFunction = std::function<Loss(const Tensor& output, const Tensor& targ
 /// stays frozen.
 ///
 /// With ranks (dist::distribute()), the loader has the group, and each rank calls fit(). In exact
-/// mode give `micro_batch`, and the loader the same `quantum`.
+/// mode give `micro_batch`, and the loader the same `quantum`. With divided weights (stage 3) each
+/// rank needs samples of each batch.
+///
+/// Only a checkpoint makes a run go on. Without one, a second call trains all `epochs` again. If
+/// the loader was left within its first epoch, that epoch then has what is left of it.
 ///
 /// Throws Error for options that contradict each other, before anything is trained; and what the
-/// loss, the loader, the optimizer, the log, a checkpoint or a callback throws. The log then ends
-/// with the last finished record, and the newest checkpoint is whole. Folder and log are locked
-/// against other runs meanwhile.
+/// loss, the loader, the optimizer, the log, a checkpoint or a callback throws, but OutOfMemory for
+/// std::bad_alloc. The log then ends with the last finished record, and the newest checkpoint is
+/// whole. Folder and log are locked against other runs meanwhile. If a loss throws on one rank, the
+/// others throw RankError. If a callback does, that rank must not use the group again: the others
+/// notice only that the rank is gone.
 FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
               const LossFunction& loss, const FitOptions& options = {});
 

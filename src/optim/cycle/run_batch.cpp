@@ -66,6 +66,20 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
                     e.requested_bytes());
 }
 
+/// While it lives, the cycle's report says how the batch was cut.
+class CutScope {
+ public:
+  CutScope(OptimizerAccess::Impl& impl, OptimizerAccess::Impl::Cut cut) : impl_(impl) {
+    impl_.cut = cut;
+  }
+  ~CutScope() { impl_.cut = {}; }
+  CutScope(const CutScope&) = delete;
+  CutScope& operator=(const CutScope&) = delete;
+
+ private:
+  OptimizerAccess::Impl& impl_;
+};
+
 /// A whole cycle in micro-batches of impl.split_size, or as often halved as memory asks for.
 StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBatch& ask,
                        const LossOf& loss) {
@@ -82,9 +96,8 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     const autograd::CouplingScope coupling;
     try {
       impl.about_to_change_restored();
-      StepReport report = run_in_parts(optimizer, samples, size, loss, ask.between);
-      report.note_split(quantum > 0 ? std::min(quantum, samples) : size, retries);
-      return report;
+      const CutScope cut(impl, {quantum > 0 ? std::min(quantum, samples) : size, retries});
+      return run_in_parts(optimizer, samples, size, loss, ask.between);
     } catch (const OutOfMemory& e) {
       if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
       if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);

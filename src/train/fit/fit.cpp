@@ -1,7 +1,10 @@
 // The forms of fit().
 #include "firn/train/fit.h"
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "base/share.h"
 #include "firn/data/resident_batches.h"
 #include "firn/nn/module.h"
 #include "firn/ops/losses.h"
@@ -23,6 +26,21 @@ void check_own_step(const FitOptions& o) {
                                                 : nullptr;
   FIRN_CHECK(name == nullptr, kOp, "give evaluate, and let the step call run_batch()",
              "with a step of your own, there is no model and loss for {}", name);
+}
+
+/// Ranks that divide weights compute every batch, and a rank's loader has only its own samples.
+void require_samples_of_each(const data::Loader& loader) {
+  const data::LoaderOptions& o = loader.options();
+  const std::int64_t whole = std::min(o.batch, loader.samples());
+  for (const std::int64_t batch : {whole, o.batch > 0 ? loader.samples() % o.batch : 0}) {
+    const int last = o.group.size() - 1;
+    FIRN_CHECK(batch == 0 || share_of(batch, last, o.group.size(), o.quantum).size() > 0, kOp,
+               "set drop_last, or choose a batch that leaves each rank samples, also of the last "
+               "one of an epoch",
+               "rank {} has no samples of a batch of {}, and with divided weights every rank needs "
+               "some",
+               last, batch);
+  }
 }
 
 FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const FitOptions& options,
@@ -49,6 +67,7 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
              "give the loader the group: LoaderOptions::group",
              "the group has {} ranks, and the loader divides batches among {}",
              options.group->size(), loader.options().group.size());
+  if (impl.lent) require_samples_of_each(loader);
   Objective objective{options.forward, loss};
   if (!objective.forward)
     objective.forward = [&net](const data::LoaderBatch& batch) { return net(batch.x()); };
