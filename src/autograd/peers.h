@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <new>
 
 #include "firn/error.h"
 #include "firn/runtime/kernel_support.h"
@@ -20,6 +21,8 @@ inline Outcome outcome_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const OutOfMemory&) {
+    return Outcome::out_of_memory;
+  } catch (const std::bad_alloc&) {  // of the user's function
     return Outcome::out_of_memory;
   } catch (...) {
     return Outcome::failed;

@@ -167,6 +167,12 @@ void require_alike(const Group& group, const std::string& kind) {
   }
 }
 
+/// State that is no parameter's: learning rate, loss scale, counters.
+bool is_of_optimizer(const optim::NamedState& s) {
+  return s.name == "step_state" || s.name == "loss_scale" || s.name == "schedule" ||
+         s.name == "cycle";
+}
+
 void require_equal(const Group& group, const std::vector<optim::NamedState>& state) {
   std::vector<std::int64_t> mine;
   for (const auto& s : state) mine.push_back(hash_of(s.tensor));
@@ -174,7 +180,10 @@ void require_equal(const Group& group, const std::vector<optim::NamedState>& sta
   for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r)
     for (std::size_t i = 0; i < mine.size(); ++i)
       FIRN_CHECK(all[r * mine.size() + i] == all[i], kOp,
-                 "seed all ranks alike before the model is made, or set {.broadcast = true}",
+                 is_of_optimizer(state[i])
+                     ? "give the optimizers of all ranks the same options, or set {.broadcast = "
+                       "true}"
+                     : "seed all ranks alike before the model is made, or set {.broadcast = true}",
                  "{} of rank {} has other values than that of rank 0", state[i].name, r);
 }
 
@@ -195,6 +204,17 @@ void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& g
              group.device());
 }
 
+/// Refuses an overlap that could not be on any group.
+void check_overlap(const optim::OptimizerAccess::Impl& impl, const DistributeOptions& options) {
+  if (!options.overlap.value_or(false)) return;
+  FIRN_CHECK(impl.options.exact.quantum == 0 || options.zero == 3, kOp,
+             "leave DistributeOptions::overlap out",
+             "overlap is set, and exact mode adds quanta of {} samples up in its own order",
+             impl.options.exact.quantum);
+  FIRN_CHECK(options.zero != 2, kOp, "leave DistributeOptions::overlap out",
+             "overlap is set, and ZeRO stage 2 exchanges gradients within the pass");
+}
+
 /// Whether gradients are exchanged beside the backward pass.
 bool overlaps(const optim::OptimizerAccess::Impl& impl, const Group& group,
               const DistributeOptions& options) {
@@ -203,12 +223,6 @@ bool overlaps(const optim::OptimizerAccess::Impl& impl, const Group& group,
   const bool can = has_use && can_exchange_beside(group);
   if (!options.overlap) return can && GroupAccess::transport(group)->is_far();
   if (!*options.overlap) return false;
-  FIRN_CHECK(impl.options.exact.quantum == 0 || options.zero == 3, kOp,
-             "leave DistributeOptions::overlap out",
-             "overlap is set, and exact mode adds quanta of {} samples up in its own order",
-             impl.options.exact.quantum);
-  FIRN_CHECK(options.zero != 2, kOp, "leave DistributeOptions::overlap out",
-             "overlap is set, and ZeRO stage 2 exchanges gradients within the pass");
   FIRN_CHECK(can, kOp, "ask MPI_Init_thread() for MPI_THREAD_MULTIPLE",
              "overlap is set, and MPI serves one thread at a time");
   return true;
@@ -307,6 +321,7 @@ namespace {
 void distribute_copies(optim::Optimizer& optimizer, const Group& group,
                        const DistributeOptions& options) {
   auto& impl = begin(optimizer, options);
+  check_overlap(impl, options);
   if (group.size() == 1) {
     impl.model.reset();
     return impl.ranks.reset();
@@ -360,10 +375,6 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
     const std::int64_t p = parameter_of(s.name);
     return p < 0 || !divided[static_cast<std::size_t>(p)];
   };
-  const auto of_all_stages = [](const optim::NamedState& s) {
-    return s.name == "step_state" || s.name == "loss_scale" || s.name == "schedule" ||
-           s.name == "cycle";
-  };
   const auto copies = std::make_shared<const GroupPeers>(mesh.dp());
   const auto rest = std::make_shared<const GroupPeers>(mesh.copy());
   autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), rest.get()},
@@ -374,7 +385,7 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
   require_alike(host, kind_of(optimizer, {}, options.zero));
   for (const Group& same : {mesh.dp(), mesh.tp()})
     require_alike(same.host(), kind_of_part(optimizer, state, divided, options.zero));
-  make_equal(mesh.pp(), some_of(state, of_all_stages), options);
+  make_equal(mesh.pp(), some_of(state, is_of_optimizer), options);
   make_equal(mesh.tp(), some_of(state, is_whole), options);
   make_equal(mesh.dp(), state, options);
   optim::ModelRanks model(rest, mesh.tp().size(), std::move(divided), impl.store.device());

@@ -259,8 +259,9 @@ TEST_CASE("[S43] overlap: divided weights come ahead of time, with the same bits
 }
 
 TEST_CASE("overlap: what exchanges gradients another way refuses it", "[host]") {
-  const auto error_of = [](std::int64_t quantum, int zero) {
-    return errors_on_ranks(2, [&](const Group& group) {
+  const int ranks = GENERATE(1, 2);
+  const auto error_of = [ranks](std::int64_t quantum, int zero) {
+    return errors_on_ranks(ranks, [&](const Group& group) {
       manual_seed(1);
       SmallMlp net;
       optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = quantum}});

@@ -52,7 +52,7 @@ struct DistributeOptions {
   /// 3: the weights as well. A parameter has memory while it is read: in the call of its module, in
   /// the backward function of an operation, or outside of both until the next of these begins. All
   /// ranks then bring its bucket together, so reading weights is a call of all ranks, in evaluation
-  /// too, and all run the same program: graphs that differ are an Error on every rank. In
+  /// too, and all run the same program: asking for other weights is an Error on every rank. In
   /// run_batch() a rank without samples runs the function on others, and adds zeros; no_samples()
   /// throws Error. Writing to weights, io::save_run() and io::load_run() are calls of all ranks
   /// too. AveragedWeights needs the memory of all weights on each rank meanwhile.

@@ -98,8 +98,9 @@ std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts)
   autograd::on_every_rank(op, ranks, [&] {
     slots = slots_of(op, parts, SlotsOf::this_rank);
     for (const RunSlot& slot : slots)
-      FIRN_CHECK(slot.not_saved.empty(), op, "save between two steps; zero_grad() drops the cycle",
-                 "\"{}\": {}", slot.name, slot.not_saved);
+      FIRN_CHECK(slot.not_saved.empty(), op,
+                 "save between two steps; outside of run_batch(), zero_grad() drops the cycle",
+                 "the optimizer of \"{}\": {}", slot.name, slot.not_saved);
   });
   slots = slots_of(op, parts, SlotsOf::all_ranks);
   const bool in_batch =

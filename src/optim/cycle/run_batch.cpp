@@ -97,7 +97,10 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     try {
       impl.about_to_change_restored();
       const CutScope cut(impl, {quantum > 0 ? std::min(quantum, samples) : size, retries});
-      return run_in_parts(optimizer, samples, size, loss, ask.between);
+      try {
+        return run_in_parts(optimizer, samples, size, loss, ask.between);
+      }
+      FIRN_OUT_OF_MEMORY("run_batch")  // of the loss, too
     } catch (const OutOfMemory& e) {
       if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
       if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);

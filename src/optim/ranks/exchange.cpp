@@ -38,14 +38,18 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
   FIRN_CHECK(one.optimizer == zero.optimizer, op, kOrder,
              "rank {} is at its optimizer number {}, and rank 0 at number {}", r, one.optimizer,
              zero.optimizer);
+  constexpr const char* kSameProgram =
+      "with divided weights (DistributeOptions::zero 3) all ranks run the same program; where one "
+      "has no samples, it runs on others";
+  const bool reads_weights = one.place == CyclePlace::weights || zero.place == CyclePlace::weights;
   FIRN_CHECK(one.place == zero.place, op,
-             "with divided gradients (DistributeOptions::zero) every micro-step is a call of all "
-             "ranks: one without samples calls no_samples()",
+             reads_weights
+                 ? kSameProgram
+                 : "with divided gradients (DistributeOptions::zero) every micro-step is a call of "
+                   "all ranks: one without samples calls no_samples()",
              "rank {} {}, and rank 0 {}", r, words_of(one.place), words_of(zero.place));
   FIRN_CHECK(
-      one.what == zero.what, op,
-      "with divided weights (DistributeOptions::zero 3) all ranks run the same program; where "
-      "one has no samples, it runs on others",
+      one.what == zero.what, op, kSameProgram,
       "rank {} {} with number {}, and rank 0 with number {} of its buckets (the last parameters "
       "are in number 0)",
       r, words_of(one.place), one.what, zero.what);

@@ -147,23 +147,28 @@ TEST_CASE("[S40][S42][S43] zero 2: a backward pass that throws on one rank fails
 
 TEST_CASE("[S22][S37][S43] zero 2: if memory runs out on one rank, all halve their micro-batches",
           "[host]") {
-  for (const int zero : {2, 3}) {
-    const auto weights = on_ranks<std::vector<double>>(
-        3,
-        [zero](const Group& group) {
-          Training t(group, {}, zero);
-          const auto report =
-              t.opt.run_batch(24, {.size = 8}, [&](std::int64_t first, std::int64_t last) {
-                if (group.rank() == 1 && last - first > 4) throw OutOfMemory("none", 1);
-                return t.loss(first, last);
-              });
-          CHECK(report.weight() == 24);
-          CHECK(report.micro_steps() == 6);
-          return weights_of(t.opt);
-        },
-        {.deadline = 20});
-    for (const auto& w : weights) CHECK(w == weights[0]);
-  }
+  const int zero = GENERATE(2, 3);
+  const bool of_the_heap = GENERATE(false, true);
+  CAPTURE(zero, of_the_heap);
+  const auto weights = on_ranks<std::vector<double>>(
+      3,
+      [&](const Group& group) {
+        Training t(group, {}, zero);
+        const auto report =
+            t.opt.run_batch(24, {.size = 8}, [&](std::int64_t first, std::int64_t last) {
+              if (group.rank() == 1 && last - first > 4) {
+                if (of_the_heap) throw std::bad_alloc();
+                throw OutOfMemory("none", 1);
+              }
+              return t.loss(first, last);
+            });
+        CHECK(report.weight() == 24);
+        CHECK(report.micro_steps() == 6);
+        CHECK(report.micro_batch() == 4);
+        return weights_of(t.opt);
+      },
+      {.deadline = 20});
+  for (const auto& w : weights) CHECK(w == weights[0]);
 }
 
 TEST_CASE("[S37][S43] zero 2: with keep_accumulator a cycle is as before if memory runs out",
