@@ -394,6 +394,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// How run_batch() has cut the cycle that it makes, and the last cycle; 0: it did not.
   struct Cut {
     std::int64_t micro_batch = 0, retries = 0;
+    std::int64_t cycles = 0;  ///< at its end
   } cut, last_cut;
   bool exchanged = false;           ///< the gradients are sums of all ranks already
   bool combined = false;            ///< the cycle's sums are those of all ranks already

@@ -237,11 +237,11 @@ void Optimizer::Impl::commit(bool moves_scale) {
   hooks.now_and_at_replay([now = cut](Impl& i) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();
-    if (!runtime::dry_run()) i.last_cut = now;
     if (i.combined) i.sums_before = i.sums_of_all;
     i.combined = i.exchanged = i.parts_held = false;
     i.at.close();
     ++i.at.cycles;
+    if (!runtime::dry_run()) i.last_cut = {now.micro_batch, now.retries, i.at.cycles};
   });
   hooks.at_replay([joined = members.count()](Impl& i) {
     FIRN_CHECK(i.members.count() == joined, i.store.op(), "record the step anew",
@@ -260,8 +260,11 @@ void Optimizer::Impl::commit(bool moves_scale) {
 
 StepReport Optimizer::Impl::report_of_cycle() const {
   StepReport out{store.step_state(), at.cycles, -1, store.short_names()};
-  const Cut& how = runtime::dry_run() ? cut : last_cut;
-  out.note_cut(how.micro_batch, how.retries);
+  if (runtime::dry_run() || hooks.capturing()) {
+    out.note_cut(cut.micro_batch, cut.retries);
+  } else if (last_cut.cycles == at.cycles) {  // else a run has been loaded, or a step undone
+    out.note_cut(last_cut.micro_batch, last_cut.retries);
+  }
   return out;
 }
 

@@ -96,7 +96,7 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     const autograd::CouplingScope coupling;
     try {
       impl.about_to_change_restored();
-      const CutScope cut(impl, {quantum > 0 ? std::min(quantum, samples) : size, retries});
+      const CutScope cut(impl, {quantum > 0 ? std::min(quantum, samples) : size, retries, 0});
       try {
         return run_in_parts(optimizer, samples, size, loss, ask.between);
       }
