@@ -386,11 +386,11 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool in_quantum = false;         ///< the backward pass of a quantum is under way
   /// While MicroBatch::between is under way: where the random stream was at its begin.
   std::optional<RandomKey> between_quanta;
-  std::vector<Tensor> restored;     ///< see restore_on_retry()
-  std::int64_t parts = 0;           ///< of the two-pass step that is under way
-  CycleCopy copy;                   ///< with StepOptions::keep_accumulator
-  MicroBatch split;                 ///< as run_batch() was last asked
-  std::int64_t split_size = 0;      ///< what came of it
+  std::vector<Tensor> restored;  ///< see restore_on_retry()
+  std::int64_t parts = 0;        ///< of the two-pass step that is under way
+  CycleCopy copy;                ///< with StepOptions::keep_accumulator
+  MicroBatch split;              ///< as run_batch() was last asked
+  std::int64_t split_size = 0;   ///< what came of it
   /// How run_batch() has cut the cycle that it makes, and the last cycle; 0: it did not.
   struct Cut {
     std::int64_t micro_batch = 0, retries = 0;

@@ -6,6 +6,7 @@
 #include "data/files.h"
 #include "fit/small_runs.h"
 #include "support/catch.h"
+#include "support/values.h"
 
 namespace firn::testing {
 namespace {
@@ -168,7 +169,7 @@ TEST_CASE("fit: divided weights need samples of each batch on each rank", "[host
     const train::FitOptions o{
         .epochs = 2, .micro_batch = optim::MicroBatch{.size = 2}, .progress = false};
     const auto run = [&] { return train::fit(net, opt, loader, class_loss, o); };
-    const std::string refused = drop_last ? "" : firn::testing::error_of(run);
+    const std::string refused = drop_last ? "" : error_of(run);
     const auto trained = drop_last ? run() : train::FitReport{};
     const std::lock_guard lock(check);
     if (drop_last) {
