@@ -69,8 +69,9 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
 /// While it lives, the cycle's report says how the batch was cut.
 class CutScope {
  public:
-  CutScope(OptimizerAccess::Impl& impl, OptimizerAccess::Impl::Cut cut) : impl_(impl) {
-    impl_.cut = cut;
+  CutScope(OptimizerAccess::Impl& impl, std::int64_t micro_batch, std::int64_t retries)
+      : impl_(impl) {
+    impl_.cut = {.micro_batch = micro_batch, .retries = retries};
   }
   ~CutScope() { impl_.cut = {}; }
   CutScope(const CutScope&) = delete;
@@ -96,7 +97,7 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     const autograd::CouplingScope coupling;
     try {
       impl.about_to_change_restored();
-      const CutScope cut(impl, {quantum > 0 ? std::min(quantum, samples) : size, retries, 0});
+      const CutScope cut(impl, quantum > 0 ? std::min(quantum, samples) : size, retries);
       try {
         return run_in_parts(optimizer, samples, size, loss, ask.between);
       }
