@@ -25,16 +25,19 @@ FIRN_TILES_BEGIN
 namespace firn::kernels::cpu::tiles {
 
 // ---- Parts ----
+//
+// load() reads up to 32 numbers into `words` registers of 16-bit words, which packing moves about.
+// parts_of() makes bf16 parts of them when all are in their places.
 
 /// bf16 as it is.
 struct Plain {
-  static constexpr int parts = 1;
+  static constexpr int parts = 1, words = 1;
   static constexpr DType dtype = DType::bf16;
   using Element = std::uint16_t;
-  /// Up to 32 numbers as bf16 in each part.
   static void load(const void* p, __mmask32 use, __m512i* out) {
     out[0] = _mm512_maskz_loadu_epi16(use, p);
   }
+  static void parts_of(const __m512i* word, __m512i* out) { out[0] = word[0]; }
 };
 
 /// The upper halves of 32 f32 numbers.
@@ -53,13 +56,56 @@ inline __mmask16 is_special(__m512 x) {
   return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(x), exponent), exponent);
 }
 
+/// Whether no number of a tile is infinite or NaN.
+inline bool is_finite(const Tiles& tile) {
+  __m512i largest = _mm512_setzero_si512();  // without signs, as integers
+  for (int64_t i = 0; i < kLines; ++i)
+    largest =
+        _mm512_max_epu32(largest, _mm512_slli_epi32(_mm512_loadu_si512(tile.c + i * tile.ld), 1));
+  const __m512i infinity = _mm512_set1_epi32(static_cast<int>(0xff000000u));
+  return _mm512_cmpge_epu32_mask(largest, infinity) == 0;
+}
+
 /// f16 in two parts: 11 significant bits are the first 8 and the remaining 3.
 struct Half {
-  static constexpr int parts = 2;
+  static constexpr int parts = 2, words = 1;
   static constexpr DType dtype = DType::f16;
   using Element = std::uint16_t;
   static void load(const void* p, __mmask32 use, __m512i* out) {
-    const __m512i h = _mm512_maskz_loadu_epi16(use, p);
+    out[0] = _mm512_maskz_loadu_epi16(use, p);
+  }
+  static void parts_of(const __m512i* word, __m512i* out) {
+    const __m512i sign = _mm512_set1_epi16(static_cast<short>(0x8000));
+    const __m512i size = _mm512_andnot_si512(sign, word[0]);
+    const __mmask32 nonzero = _mm512_test_epi16_mask(size, size);
+    // Exponents of 0 and 31 are those of subnormal numbers, infinities and NaNs.
+    const __mmask32 ordinary = _mm512_cmplt_epu16_mask(
+        _mm512_sub_epi16(size, _mm512_set1_epi16(0x0400)), _mm512_set1_epi16(0x7800));
+    if ((nonzero & ~ordinary) != 0) [[unlikely]]
+      return split_by_f32(word[0], out);
+    // bf16 has 8 bits of exponent, whose bias is 112 more, and 7 of mantissa.
+    const __m512i upper = _mm512_srli_epi16(size, 3);
+    const __m512i first = _mm512_maskz_add_epi16(nonzero, upper, _mm512_set1_epi16(112 << 7));
+    // The other 3 bits are a number up to 7, 25 powers of two below the exponent.
+    alignas(64) static constexpr auto numbers = [] {
+      constexpr std::array<int, 8> bf16{0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
+      std::array<std::uint16_t, 32> table{};
+      for (std::size_t i = 0; i < 32; ++i)
+        table[i] = static_cast<std::uint16_t>(bf16[i % 8] - (25 << 7));
+      return table;
+    }();
+    const __m512i number = _mm512_permutexvar_epi16(word[0], _mm512_load_si512(numbers.data()));
+    const __m512i exponent = _mm512_and_si512(upper, _mm512_set1_epi16(0x1f << 7));
+    const __mmask32 has_rest = _mm512_test_epi16_mask(size, _mm512_set1_epi16(7));
+    const __m512i rest = _mm512_add_epi16(number, exponent);
+    const __m512i signs = _mm512_and_si512(sign, word[0]);
+    out[0] = _mm512_or_si512(first, signs);
+    out[1] = _mm512_maskz_mov_epi16(has_rest, _mm512_or_si512(rest, signs));
+  }
+
+ private:
+  /// The same of any numbers.
+  static void split_by_f32(__m512i h, __m512i* out) {
     const __m512 x[2] = {_mm512_cvtph_ps(_mm512_castsi512_si256(h)),
                          _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1))};
     const __m512i keep = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
@@ -78,7 +124,7 @@ struct Half {
 /// f32 in three parts of 8 significant bits, rounded to nearest, so that what is left out of a
 /// product is small and has either sign.
 struct Single {
-  static constexpr int parts = 3;
+  static constexpr int parts = 3, words = 3;
   static constexpr DType dtype = DType::f32;
   using Element = float;
   static void load(const void* p, __mmask32 use, __m512i* out) {
@@ -104,6 +150,7 @@ struct Single {
       out[part] = upper_halves(word[0], word[1]);
     }
   }
+  static void parts_of(const __m512i* word, __m512i* out) { std::copy_n(word, parts, out); }
 };
 
 // ---- Packing ----
@@ -148,18 +195,29 @@ inline __m512i pairs_of(__m256i even, __m256i odd) {
 /// Writes the tiles of one panel and step, whose rows are [line] (`by_line`) or [pair].
 template <class S>
 void store_tiles(__m512i (*rows)[16], bool by_line, bool right, char* to) {
-  for (int part = 0; part < S::parts; ++part) {
-    if (by_line == right) transpose(rows[part]);
-    for (int i = 0; i < 16; ++i) _mm512_store_si512(to + part * kTile + i * 64, rows[part][i]);
+  if (by_line == right)
+    for (int w = 0; w < S::words; ++w) transpose(rows[w]);
+  const auto store = [&](int i) {
+    __m512i words[S::words], parts[S::parts];
+    for (int w = 0; w < S::words; ++w) words[w] = rows[w][i];
+    S::parts_of(words, parts);
+    for (int part = 0; part < S::parts; ++part)
+      _mm512_store_si512(to + part * kTile + i * 64, parts[part]);
+  };
+  if constexpr (S::parts == 1) {  // the rows are still in registers
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) store(i);
+  } else {
+    for (int i = 0; i < 16; ++i) store(i);
   }
 }
 
-/// Parts of the numbers at `from`; zeros if there are none. Behind the end no memory is touched: a
+/// Words of the numbers at `from`; zeros if there are none. Behind the end no memory is touched: a
 /// CPU may take long over a load of nothing there.
 template <class S>
-void load_if(bool there, const void* from, __mmask32 use, __m512i* parts) {
-  if (there) return S::load(from, use, parts);
-  std::fill_n(parts, S::parts, _mm512_setzero_si512());
+void load_if(bool there, const void* from, __mmask32 use, __m512i* words) {
+  if (there) return S::load(from, use, words);
+  std::fill_n(words, S::words, _mm512_setzero_si512());
 }
 
 /// One step of up to two panels from a corner of a matrix of `lines` x k.
@@ -179,16 +237,16 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
     line = kStep;
     along = 1;
   }
-  __m512i rows[2][S::parts][16];
-  __m512i parts[S::parts], odd[S::parts];
+  __m512i rows[2][S::words][16];
+  __m512i even[S::words], odd[S::words];
   if (along == 1) {
     const __mmask32 use = first(k);
     for (int64_t half = 0; half * kLines < lines; ++half) {
       for (int i = 0; i < 16; ++i) {
         const int64_t at = half * kLines + i;
         if (at < lines) FIRN_ISA::fetch(from + at * line + 2 * kStep, kBytes);
-        load_if<S>(at < lines, from + at * line, use, parts);
-        for (int part = 0; part < S::parts; ++part) rows[0][part][i] = parts[part];
+        load_if<S>(at < lines, from + at * line, use, even);
+        for (int w = 0; w < S::words; ++w) rows[0][w][i] = even[w];
       }
       store_tiles<S>(rows[0], true, right, to + half * panel);
     }
@@ -197,13 +255,12 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
   const __mmask32 use = first(lines);
   for (int64_t r = 0; r < 16; ++r) {
     for (int64_t i = 2 * r; i < 2 * r + 2; ++i) FIRN_ISA::fetch(from + (i + kStep) * along, kBytes);
-    load_if<S>(2 * r < k, from + 2 * r * along, use, parts);
+    load_if<S>(2 * r < k, from + 2 * r * along, use, even);
     load_if<S>(2 * r + 1 < k, from + (2 * r + 1) * along, use, odd);
-    for (int part = 0; part < S::parts; ++part) {
-      rows[0][part][r] =
-          pairs_of(_mm512_castsi512_si256(parts[part]), _mm512_castsi512_si256(odd[part]));
-      rows[1][part][r] = pairs_of(_mm512_extracti64x4_epi64(parts[part], 1),
-                                  _mm512_extracti64x4_epi64(odd[part], 1));
+    for (int w = 0; w < S::words; ++w) {
+      rows[0][w][r] = pairs_of(_mm512_castsi512_si256(even[w]), _mm512_castsi512_si256(odd[w]));
+      rows[1][w][r] =
+          pairs_of(_mm512_extracti64x4_epi64(even[w], 1), _mm512_extracti64x4_epi64(odd[w], 1));
     }
   }
   store_tiles<S>(rows[0], false, right, to);

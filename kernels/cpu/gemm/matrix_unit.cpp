@@ -29,16 +29,18 @@ struct Amx {
   ~Amx() { _tile_release(); }
 
   static unsigned special(const float* numbers) { return is_special(_mm512_loadu_ps(numbers)); }
+  static bool is_finite(const Tiles& tile) { return tiles::is_finite(tile); }
 
   template <int kRows, int kColumns>
-  static void load_sums(const float* c, int64_t ld, bool zero) {
-    if (zero) {
+  static void load_sums(const Tiles& from) {
+    if (!from.c) {
       _tile_zero(0);
       if constexpr (kColumns > 1) _tile_zero(1);
       if constexpr (kRows > 1) _tile_zero(2);
       if constexpr (kRows > 1 && kColumns > 1) _tile_zero(3);
       return;
     }
+    const auto [c, ld] = from;
     const auto bytes = static_cast<std::size_t>(ld) * sizeof(float);
     _tile_loadd(0, c, bytes);
     if constexpr (kColumns > 1) _tile_loadd(1, c + 16, bytes);
@@ -46,7 +48,8 @@ struct Amx {
     if constexpr (kRows > 1 && kColumns > 1) _tile_loadd(3, c + 16 * ld + 16, bytes);
   }
   template <int kRows, int kColumns>
-  static void store_sums(float* c, int64_t ld) {
+  static void store_sums(const Tiles& to) {
+    const auto [c, ld] = to;
     const auto bytes = static_cast<std::size_t>(ld) * sizeof(float);
     _tile_stored(0, c, bytes);
     if constexpr (kColumns > 1) _tile_stored(1, c + 16, bytes);
@@ -55,8 +58,9 @@ struct Amx {
   }
 
   template <int kRows, int kColumns, int kParts, bool kTurned>
-  static void block(const Panels& p, float* c, int64_t ld, bool zero) {
-    load_sums<kRows, kColumns>(c, ld, zero);
+  static void block(const Panels& p, const Tiles& sums, const Tiles& result) {
+    asm volatile("" ::: "memory");  // GCC does not know that the unit reads memory
+    load_sums<kRows, kColumns>(sums);
     const char *left = p.left, *right = p.right;
     const auto row = static_cast<std::size_t>(p.left_row);
     for (int64_t s = 0; s < p.steps; ++s, left += p.left_step, right += p.right_step) {
@@ -80,24 +84,25 @@ struct Amx {
         }
       }
     }
-    store_sums<kRows, kColumns>(c, ld);
+    store_sums<kRows, kColumns>(result);
   }
 };
 
 /// vdpbf16ps on the same tiles: 8 rows x 2 panels of sums in registers.
 struct Dot {
   template <int kRows, int kColumns, int kParts, bool kTurned>
-  static void block(const Panels& p, float* c, int64_t ld, bool zero) {
+  static void block(const Panels& p, const Tiles& sums, const Tiles& result) {
     static_assert(kParts == 1, "f16 is faster widened to f32");
     for (int half = 0; half < 2 * kRows; ++half) {
       __m512 sum[8][kColumns];
-      float* const out = c + 8 * half * ld;
+      const float* const before = sums.c ? sums.c + 8 * half * sums.ld : nullptr;
+      float* const out = result.c + 8 * half * result.ld;
       const char* left = p.left + half / 2 * p.left_panel + half % 2 * 8 * p.left_row;
       const char* right = p.right;
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i)
         for (int j = 0; j < kColumns; ++j)
-          sum[i][j] = zero ? _mm512_setzero_ps() : _mm512_loadu_ps(out + i * ld + 16 * j);
+          sum[i][j] = before ? _mm512_loadu_ps(before + i * sums.ld + 16 * j) : _mm512_setzero_ps();
       for (int64_t s = 0; s < p.steps; ++s, left += p.left_step, right += p.right_step) {
         const int64_t pairs = s + 1 < p.steps ? 16 : p.last_pairs;
         for (int64_t r = 0; r < pairs; ++r) {
@@ -117,7 +122,8 @@ struct Dot {
       }
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i)
-        for (int j = 0; j < kColumns; ++j) _mm512_storeu_ps(out + i * ld + 16 * j, sum[i][j]);
+        for (int j = 0; j < kColumns; ++j)
+          _mm512_storeu_ps(out + i * result.ld + 16 * j, sum[i][j]);
     }
   }
 };

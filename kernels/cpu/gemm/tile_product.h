@@ -48,6 +48,16 @@ struct Panels {
   int64_t last_pairs;  ///< of the last step; the pairs behind them are 0
 };
 
+/// f32 numbers of tiles, with rows ld apart.
+struct Tiles {
+  float* c;  ///< null: there are none
+  int64_t ld;
+
+  Tiles tile(int64_t row, int64_t column) const {
+    return {c ? c + row * kLines * ld + column * kLines : nullptr, ld};
+  }
+};
+
 // ---- Order ----
 
 /// Products of parts, in an order in which only one factor changes from one to the next. With
@@ -84,10 +94,10 @@ FIRN_TILES_BEGIN
 namespace firn::kernels::cpu::tiles {
 
 /// A product of packed factors on `Unit`:
-///   Unit::block<rows, columns, parts, turned>(panels, c, ld, zero) adds to rows x columns tiles of
-///   c,
-///     or begins with 0;
-///   Unit::special(numbers): of 16 numbers, the bits of those that are infinite or NaN.
+///   Unit::block<rows, columns, parts, turned>(panels, sums, result): adds to rows x columns tiles
+///     of `sums`, or begins with 0 if that has none, and writes `result`, which may be the same;
+///   Unit::special(numbers): of 16 numbers, the bits of those that are infinite or NaN;
+///   Unit::is_finite(tile): whether no number of a tile is.
 template <class Unit, int kParts>
 class TileProduct {
  public:
@@ -101,7 +111,6 @@ class TileProduct {
 
   /// c [m, n], with rows ld apart, = the product, or c + the product if `add`.
   void run(int64_t m, int64_t n, float* c, int64_t ld, bool add) const {
-    asm volatile("" ::: "memory");  // GCC does not know that a unit reads memory
     [[maybe_unused]] const Unit unit;
     if (steps_ == 0 && !add)
       for (int64_t i = 0; i < m; ++i) std::fill_n(c + i * ld, n, 0.0f);
@@ -110,7 +119,7 @@ class TileProduct {
       const int64_t packed_end = std::min(end, packed_steps_);
       for (int64_t j = 0; j < n; j += kBlock) {
         for (int64_t i = 0; i < m; i += kBlock) {
-          const Block out{c + i * ld + j, ld, std::min(kBlock, m - i), std::min(kBlock, n - j)};
+          const Block out{{c + i * ld + j, ld}, std::min(kBlock, m - i), std::min(kBlock, n - j)};
           if (begin < packed_end)
             add_to(out, packed(i, j, begin, packed_end - begin), begin == 0 && !add);
           if (packed_end < end) add_to(out, tail(i, j), packed_steps_ == 0 && !add);
@@ -123,9 +132,8 @@ class TileProduct {
   /// Steps of k for which two right panels stay in the L1 cache.
   static constexpr int64_t kSteps = 32 / kParts;
 
-  struct Block {
-    float* c;
-    int64_t ld, rows, cols;
+  struct Block : Tiles {
+    int64_t rows, cols;
 
     bool tall() const { return rows > kLines; }
     bool wide() const { return cols > kLines; }
@@ -152,63 +160,72 @@ class TileProduct {
     return p;
   }
 
-  /// Adds one product to a block, or begins it with 0.
+  /// Adds one product to a block, or begins it with 0. If sums may have to be computed once more,
+  /// what they began with stays until all of them are known.
   void add_to(const Block& to, const Panels& p, bool zero) const {
-    alignas(64) float edge[kBlock * kBlock], before[kBlock * kBlock];
-    Block out = to;
-    if (!to.whole()) {
-      out = {edge, kBlock, to.rows, to.cols};
-      if (!zero) copy(to, out);
+    alignas(64) float edge[kBlock * kBlock], sums[kBlock * kBlock];
+    const bool apart = kParts > 1 || !to.whole();
+    const Block out = apart ? Block{{sums, kBlock}, to.rows, to.cols} : to;
+    Block before = to;
+    if (zero) {
+      before.c = nullptr;
+    } else if (!to.whole()) {
+      before = {{edge, kBlock}, to.rows, to.cols};
+      copy(to, before);
     }
-    if (kParts > 1 && !zero) copy(out, {before, kBlock, to.rows, to.cols});
-    multiply(p, out, zero);
+    multiply(p, before, out);
     if constexpr (kParts > 1) {
       for (int64_t a = 0; a <= out.tall(); ++a) {
         for (int64_t b = 0; b <= out.wide(); ++b) {
           Panels one = p;
           one.left += a * p.left_panel;
           one.right += b * p.right_panel;
-          restore_tile(one, zero ? nullptr : before + a * kLines * kBlock + b * kLines,
-                       out.c + a * kLines * out.ld + b * kLines, out.ld);
+          restore_tile(one, before.tile(a, b), out.tile(a, b));
         }
       }
     }
-    if (!to.whole()) copy(out, to);
+    if (apart) copy(out, to);
   }
 
   static void copy(const Block& from, const Block& to) {
-    for (int64_t r = 0; r < from.rows; ++r)
-      std::copy_n(from.c + r * from.ld, from.cols, to.c + r * to.ld);
+    for (int64_t r = 0; r < from.rows; ++r) {
+      const float* const row = from.c + r * from.ld;
+      if (from.cols == kBlock) {
+        std::copy_n(row, kBlock, to.c + r * to.ld);
+      } else {
+        std::copy_n(row, from.cols, to.c + r * to.ld);
+      }
+    }
   }
 
-  void multiply(const Panels& p, const Block& out, bool zero) const {
+  void multiply(const Panels& p, const Tiles& before, const Block& out) const {
     if (left_.turned && kParts > 1) {
-      multiply_in_order<true>(p, out, zero);
+      multiply_in_order<true>(p, before, out);
     } else {
-      multiply_in_order<false>(p, out, zero);
+      multiply_in_order<false>(p, before, out);
     }
   }
   template <bool kTurned>
-  static void multiply_in_order(const Panels& p, const Block& out, bool zero) {
+  static void multiply_in_order(const Panels& p, const Tiles& before, const Block& out) {
     if (out.tall() && out.wide()) {
-      Unit::template block<2, 2, kParts, kTurned>(p, out.c, out.ld, zero);
+      Unit::template block<2, 2, kParts, kTurned>(p, before, out);
     } else if (out.tall()) {
-      Unit::template block<2, 1, kParts, kTurned>(p, out.c, out.ld, zero);
+      Unit::template block<2, 1, kParts, kTurned>(p, before, out);
     } else if (out.wide()) {
-      Unit::template block<1, 2, kParts, kTurned>(p, out.c, out.ld, zero);
+      Unit::template block<1, 2, kParts, kTurned>(p, before, out);
     } else {
-      Unit::template block<1, 1, kParts, kTurned>(p, out.c, out.ld, zero);
+      Unit::template block<1, 1, kParts, kTurned>(p, before, out);
     }
   }
 
-  /// Computes the elements of a tile of c that are not finite once more, in f32, from the sums that
-  /// it began with (null: 0). Infinity times a part that is 0 is NaN, and so is the sum of parts
+  /// Computes the elements of a tile that are not finite once more, in f32, from the sums that it
+  /// began with. Infinity times a part that is 0 is NaN, and so is the sum of parts
   /// that overflow with either sign. Other elements stay, so each depends on its row and column
   /// only.
-  static void restore_tile(const Panels& p, const float* before, float* c, int64_t ld) {
-    unsigned special[kLines], any = 0;
-    for (int64_t i = 0; i < kLines; ++i) any |= special[i] = Unit::special(c + i * ld);
-    if (any == 0) return;
+  static void restore_tile(const Panels& p, const Tiles& before, const Tiles& out) {
+    if (Unit::is_finite(out)) return;
+    unsigned special[kLines];
+    for (int64_t i = 0; i < kLines; ++i) special[i] = Unit::special(out.c + i * out.ld);
     alignas(64) float x[kLines][kStep], y[kLines][kStep];
     for (int64_t s = 0; s < p.steps; ++s) {
       for (int64_t i = 0; i < kLines; ++i) {
@@ -218,8 +235,8 @@ class TileProduct {
       for (int64_t i = 0; i < kLines; ++i) {
         for (int64_t j = 0; j < kLines; ++j) {
           if ((special[i] >> j & 1) == 0) continue;
-          float& sum = c[i * ld + j];
-          if (s == 0) sum = before ? before[i * kBlock + j] : 0;
+          float& sum = out.c[i * out.ld + j];
+          if (s == 0) sum = before.c ? before.c[i * before.ld + j] : 0;
           for (int64_t q = 0; q < kStep; ++q) sum += x[i][q] * y[j][q];
         }
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -201,6 +202,41 @@ TEST_CASE("gemm16: factors are packed and split as in the model of the matrix un
       model.pack_right(matrix, 49, 77, expected.data());
       CHECK(std::memcmp(got.data(), expected.data(), right) == 0);
     }
+  }
+}
+
+TEST_CASE("gemm16: every f16 number is the sum of its two parts", "[host]") {
+  if (kernels::cpu::machine_isa() < Isa::avx512_bf16) {
+    WARN("skipped: this CPU has no AVX512-BF16");
+    return;
+  }
+  constexpr std::int64_t kLines = 2048, kDepth = 32, kTile = 1024;
+  const Microkernel& unit = kernels::cpu::amx(f16);
+  const Tensor numbers = empty({kLines, kDepth}, f16);
+  // Neighbours in a register are of one kind in the first order, and of all kinds in the second.
+  for (const unsigned step : {1u, 2049u}) {
+    auto* const bits = static_cast<std::uint16_t*>(numbers.mutable_view().data);
+    for (unsigned i = 0; i < kLines * kDepth; ++i) bits[i] = static_cast<std::uint16_t>(i * step);
+    const Bytes packed(unit.left_bytes(kLines, kDepth));
+    unit.pack_left({bits, f16, kDepth, 1}, kLines, kDepth, packed.data());
+    int wrong = 0;
+    for (std::int64_t i = 0; i < kLines; ++i) {
+      for (std::int64_t p = 0; p < kDepth; ++p) {
+        const char* const tile = static_cast<const char*>(packed.data()) + i / 16 * 2 * kTile +
+                                 i % 16 * 64 + p / 2 * 4 + p % 2 * 2;
+        bfloat16 part[2];
+        for (int q = 0; q < 2; ++q) std::memcpy(&part[q], tile + q * kTile, sizeof part[q]);
+        const float whole = static_cast<float>(std::bit_cast<half>(bits[i * kDepth + p]));
+        const float first = static_cast<float>(part[0]), rest = static_cast<float>(part[1]);
+        const bool same = std::isnan(whole) ? std::isnan(first)
+                                            : first + rest == whole &&
+                                                  std::signbit(first) == std::signbit(whole) &&
+                                                  std::abs(rest) * 128 <= std::abs(first);
+        wrong += same && (std::isfinite(whole) || rest == 0) ? 0 : 1;
+      }
+    }
+    INFO(step);
+    CHECK(wrong == 0);
   }
 }
 

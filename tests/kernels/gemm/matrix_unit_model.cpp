@@ -24,9 +24,14 @@ struct Unit {
     for (unsigned j = 0; j < 16; ++j) bits |= std::isfinite(numbers[j]) ? 0 : 1u << j;
     return bits;
   }
+  static bool is_finite(const Tiles& tile) {
+    unsigned any = 0;
+    for (int64_t i = 0; i < kLines; ++i) any |= special(tile.c + i * tile.ld);
+    return any == 0;
+  }
 
   template <int kRows, int kColumns, int kParts, bool kTurned>
-  static void block(const Panels& p, float* c, int64_t ld, bool zero) {
+  static void block(const Panels& p, const Tiles& sums, const Tiles& result) {
     const auto at = [](const char* tile) {
       std::uint16_t bits;
       std::memcpy(&bits, tile, sizeof bits);
@@ -34,7 +39,7 @@ struct Unit {
     };
     for (int64_t i = 0; i < kRows * kLines; ++i) {
       for (int64_t j = 0; j < kColumns * kLines; ++j) {
-        float sum = zero ? 0 : c[i * ld + j];
+        float sum = sums.c ? sums.c[i * sums.ld + j] : 0;
         for (int64_t s = 0; s < p.steps; ++s) {
           for (const Pair& pair : pairs<kParts, kTurned>) {
             const char* const x = p.left + i / kLines * p.left_panel + i % kLines * p.left_row +
@@ -49,7 +54,7 @@ struct Unit {
             sum += even + odd;
           }
         }
-        c[i * ld + j] = sum;
+        result.c[i * result.ld + j] = sum;
       }
     }
   }
