@@ -24,6 +24,8 @@ struct Amx {
       config.bytes[t] = 64;
       config.rows[t] = 16;
     }
+    // GCC believes that the unit reads no more of it than a pointer's size.
+    asm volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
   }
   ~Amx() { _tile_release(); }
