@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "kernels/cpu/gemm/microkernel.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm/matrix_unit_model.h"
+#include "kernels/gemm/tile_unit.h"
 #include "kernels/settings/isa.h"
 #include "support/catch.h"
 #include "support/in_child.h"
@@ -31,17 +33,23 @@ using kernels::cpu::Left;
 using kernels::cpu::Matrix;
 using kernels::cpu::Microkernel;
 
-/// The kernels that this machine can run for factors of `dtype`, and the model of the matrix unit.
-std::vector<const Microkernel*> kernels_for(DType dtype) {
-  std::vector<const Microkernel*> all{&kernels::cpu::FIRN_ISA::fma(), &amx_model(dtype)};
+/// The kernels that can run here for factors of `dtype`, and the model of the matrix unit. Software
+/// computes the unit's instructions on a CPU that lacks them.
+struct Kernels {
+  explicit Kernels(DType dtype) : all{&kernels::cpu::FIRN_ISA::fma(), &amx_model(dtype)} {
 #if defined(__x86_64__)
-  const Isa machine = kernels::cpu::machine_isa();
-  if (machine >= Isa::avx512_bf16 && dtype == bf16) all.push_back(&kernels::cpu::avx512_bf16());
-  if (machine >= Isa::amx_bf16) all.push_back(&kernels::cpu::amx(dtype));
+    if (!TileUnit::possible()) return;
+    if (dtype == bf16) all.push_back(&kernels::cpu::avx512_bf16());
+    all.push_back(&kernels::cpu::amx(dtype));
+    tiles.emplace();
 #endif
-  return all;
-}
+  }
+  auto begin() const { return all.begin(); }
+  auto end() const { return all.end(); }
 
+  std::vector<const Microkernel*> all;
+  std::optional<TileUnit> tiles;
+};
 /// What `read` says in a child process in which FIRN_CPU_ISA has this value.
 template <class Read>
 std::string under_isa(const char* word, const Read& read) {
@@ -114,7 +122,7 @@ TEST_CASE("gemm16: every unit stays within the bound of sums, for any depth and 
           "[host]") {
   manual_seed(14);
   for (const DType dtype : {bf16, f16, f32}) {
-    for (const Microkernel* unit : kernels_for(dtype)) {
+    for (const Microkernel* unit : Kernels(dtype)) {
       for (const std::int64_t k : {1, 2, 31, 32, 33, 1023, 1024, 1025, 65537}) {
         const std::int64_t m = k > 2000 ? 3 : 18, n = k > 2000 ? 5 : 35;
         const Tensor x = randn({m, k}), w = randn({k, n});
@@ -139,7 +147,7 @@ TEST_CASE("gemm16: every unit stays within the bound of sums, for any depth and 
 TEST_CASE("gemm16: any layout and size, packed or in place, gives the same bits", "[host]") {
   manual_seed(15);
   for (const DType dtype : {bf16, f16, f32}) {
-    for (const Microkernel* unit : kernels_for(dtype)) {
+    for (const Microkernel* unit : Kernels(dtype)) {
       for (const std::int64_t m : {1, 8, 15, 16, 17, 33, 48, 70}) {
         for (const std::int64_t n : {1, 16, 31, 33, 65}) {
           for (const std::int64_t k : {1, 7, 32, 50, 1100}) {
@@ -175,7 +183,7 @@ TEST_CASE("gemm16: any layout and size, packed or in place, gives the same bits"
 
 #if defined(__x86_64__)
 TEST_CASE("gemm16: factors are packed and split as in the model of the matrix unit", "[host]") {
-  if (kernels::cpu::machine_isa() < Isa::avx512_bf16) {
+  if (!TileUnit::possible()) {
     WARN("skipped: this CPU has no AVX512-BF16");
     return;
   }
@@ -206,7 +214,7 @@ TEST_CASE("gemm16: factors are packed and split as in the model of the matrix un
 }
 
 TEST_CASE("gemm16: every f16 number is the sum of its two parts", "[host]") {
-  if (kernels::cpu::machine_isa() < Isa::avx512_bf16) {
+  if (!TileUnit::possible()) {
     WARN("skipped: this CPU has no AVX512-BF16");
     return;
   }
@@ -241,10 +249,11 @@ TEST_CASE("gemm16: every f16 number is the sum of its two parts", "[host]") {
 }
 
 TEST_CASE("gemm16: the matrix unit gives the bits of its model", "[host]") {
-  if (kernels::cpu::machine_isa() < Isa::amx_bf16) {
-    WARN("skipped: this CPU has no AMX");
+  if (!TileUnit::possible()) {
+    WARN("skipped: this CPU has no AVX512-BF16");
     return;
   }
+  const TileUnit tiles;
   manual_seed(16);
   for (const DType dtype : {bf16, f16, f32}) {
     const Tensor a = cast(randn({37, 1234}), dtype), b = cast(randn({1234, 41}), dtype);
@@ -259,7 +268,7 @@ TEST_CASE("gemm16: f16 factors give the bits of widened ones if the sums are exa
   const Tensor a = cast(cast(rand({40, 200}) * 4095, i64) - 2047, f16);
   const Tensor b = cast(cast(rand({200, 50}) * 7, i64) - 3, f16);
   const Tensor exact = cast(matmul(cast(a, f64), cast(b, f64)), f32);
-  for (const Microkernel* unit : kernels_for(f16)) {
+  for (const Microkernel* unit : Kernels(f16)) {
     INFO(unit->name);
     CHECK(same_bits(product(*unit, a, b), exact));
   }
@@ -274,7 +283,7 @@ TEST_CASE("gemm16: infinities and NaNs come out as in the widened product", "[ho
     const std::vector<double> values = {inf, -inf, nan,  1,       1.00390625, -3,
                                         0,   -0.0, tiny, largest, -largest,   0.333};
     const auto count = static_cast<std::int64_t>(values.size());
-    for (const Microkernel* unit : kernels_for(dtype)) {
+    for (const Microkernel* unit : Kernels(dtype)) {
       // Every pair of values meets in a product whose other terms are ordinary.
       for (const std::int64_t at : {0, 5, 40}) {
         const Tensor a = full({count, 48}, 0.5, dtype), b = full({48, count}, 0.25, dtype);
@@ -305,7 +314,7 @@ TEST_CASE("gemm16: infinities and NaNs come out as in the widened product", "[ho
 TEST_CASE("gemm16: an infinity or a NaN changes no bit of other rows and columns", "[host]") {
   manual_seed(23);
   for (const DType dtype : {bf16, f16, f32}) {
-    for (const Microkernel* unit : kernels_for(dtype)) {
+    for (const Microkernel* unit : Kernels(dtype)) {
       const Tensor a = cast(randn({37, 1100}), dtype), b = cast(randn({1100, 41}), dtype);
       const Tensor plain = product(*unit, a, b);
       fill_(select(select(a, 0, 5), 0, 700), std::numeric_limits<double>::infinity());
@@ -328,7 +337,7 @@ TEST_CASE("gemm16: an infinity or a NaN changes no bit of other rows and columns
 TEST_CASE("gemm16: no unit, or one of a factor, is left out: k 0, adding, and f16's smallest",
           "[host]") {
   for (const DType dtype : {bf16, f16, f32}) {
-    for (const Microkernel* unit : kernels_for(dtype)) {
+    for (const Microkernel* unit : Kernels(dtype)) {
       INFO(said(*unit, dtype));
       CHECK(
           same_bits(product(*unit, zeros({17, 0}, dtype), zeros({0, 20}, dtype)), zeros({17, 20})));
@@ -343,7 +352,7 @@ TEST_CASE("gemm16: no unit, or one of a factor, is left out: k 0, adding, and f1
     }
   }
   const Tensor smallest = full({16, 32}, 0x1p-24, f16), ones16 = full({32, 16}, 1, f16);
-  for (const Microkernel* unit : kernels_for(f16))
+  for (const Microkernel* unit : Kernels(f16))
     CHECK(same_bits(product(*unit, smallest, ones16), full({16, 16}, 0x1p-19)));
 }
 
