@@ -56,7 +56,7 @@ inline __mmask16 is_special(__m512 x) {
   return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(x), exponent), exponent);
 }
 
-/// Whether no number of a tile is infinite or NaN.
+/// Whether all numbers of a tile are finite.
 inline bool is_finite(const Tiles& tile) {
   __m512i largest = _mm512_setzero_si512();  // without signs, as integers
   for (int64_t i = 0; i < kLines; ++i)

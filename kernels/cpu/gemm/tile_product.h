@@ -97,7 +97,7 @@ namespace firn::kernels::cpu::tiles {
 ///   Unit::block<rows, columns, parts, turned>(panels, sums, result): adds to rows x columns tiles
 ///     of `sums`, or begins with 0 if that has none, and writes `result`, which may be the same;
 ///   Unit::special(numbers): of 16 numbers, the bits of those that are infinite or NaN;
-///   Unit::is_finite(tile): whether no number of a tile is.
+///   Unit::is_finite(tile): whether all numbers of a tile are finite.
 template <class Unit, int kParts>
 class TileProduct {
  public:

@@ -50,6 +50,7 @@ struct Kernels {
   std::vector<const Microkernel*> all;
   std::optional<TileUnit> tiles;
 };
+
 /// What `read` says in a child process in which FIRN_CPU_ISA has this value.
 template <class Read>
 std::string under_isa(const char* word, const Read& read) {

@@ -85,7 +85,7 @@ struct Instruction {
 
   /// Returns whether it is one.
   bool read(const ucontext_t& context) {
-    auto* at = std::bit_cast<const std::uint8_t*>(number_at(context));
+    const auto* const at = std::bit_cast<const std::uint8_t*>(context.uc_mcontext.gregs[REG_RIP]);
     if (at[0] != 0xc4 || (at[1] & 0x1f) != 2 || (at[2] & 0x84) != 0) return false;
     const int extra_index = at[1] & 0x40 ? 0 : 8, extra_base = at[1] & 0x20 ? 0 : 8;
     vvvv = ~(at[2] >> 3) & 15;
@@ -117,9 +117,6 @@ struct Instruction {
     }
     return true;
   }
-  static std::uint64_t number_at(const ucontext_t& context) {
-    return static_cast<std::uint64_t>(context.uc_mcontext.gregs[REG_RIP]);
-  }
 };
 
 bool configure(const std::uint8_t* memory) {
@@ -135,7 +132,7 @@ bool configure(const std::uint8_t* memory) {
 
 /// Computes one instruction. Returns false if it is none that firn uses, or the unit would fault.
 bool compute(const Instruction& one) {
-  enum Prefix { kNone, k66, kF3, kF2 };
+  enum Prefix { kNone, k66, kF3, kF2 };  // as VEX numbers them
   const bool in_memory = one.mod != 3;
   if (one.code == 0x49 && one.prefix == kNone) {
     if (in_memory) return configure(std::bit_cast<const std::uint8_t*>(one.base + one.index));
