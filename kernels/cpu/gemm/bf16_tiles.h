@@ -29,14 +29,19 @@ namespace firn::kernels::cpu::tiles {
 // load() reads up to 32 numbers into `words` registers of 16-bit words, which packing moves about.
 // parts_of() makes bf16 parts of them when all are in their places.
 
-/// bf16 as it is.
-struct Plain {
-  static constexpr int parts = 1, words = 1;
-  static constexpr DType dtype = DType::bf16;
+/// Numbers of 16 bits.
+struct Narrow {
+  static constexpr int words = 1;
   using Element = std::uint16_t;
   static void load(const void* p, __mmask32 use, __m512i* out) {
     out[0] = _mm512_maskz_loadu_epi16(use, p);
   }
+};
+
+/// bf16 as it is.
+struct Plain : Narrow {
+  static constexpr int parts = 1;
+  static constexpr DType dtype = DType::bf16;
   static void parts_of(const __m512i* word, __m512i* out) { out[0] = word[0]; }
 };
 
@@ -67,13 +72,9 @@ inline bool is_finite(const Tiles& tile) {
 }
 
 /// f16 in two parts: 11 significant bits are the first 8 and the remaining 3.
-struct Half {
-  static constexpr int parts = 2, words = 1;
+struct Half : Narrow {
+  static constexpr int parts = 2;
   static constexpr DType dtype = DType::f16;
-  using Element = std::uint16_t;
-  static void load(const void* p, __mmask32 use, __m512i* out) {
-    out[0] = _mm512_maskz_loadu_epi16(use, p);
-  }
   static void parts_of(const __m512i* word, __m512i* out) {
     const __m512i sign = _mm512_set1_epi16(static_cast<short>(0x8000));
     const __m512i size = _mm512_andnot_si512(sign, word[0]);

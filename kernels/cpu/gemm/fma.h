@@ -9,8 +9,8 @@ namespace firn::kernels::cpu::FIRN_ISA {
 const Microkernel& fma();
 /// Whether fma() multiplies f32 factors [m, k] x [k, n] faster than the library does. With AVX2 it
 /// does, unless the product is so thin that packing costs more. With AVX-512 the library is as
-/// fast, but for a few rows x by a layer's weight (x w^T), which fill half of its registers. AMD's
-/// CPUs run it slower for up to 256 rows.
+/// fast, but for a few rows x by a layer's weight (x w^T), which fill half of its registers; on
+/// AMD's CPUs for up to 256 rows.
 /// `columns`: those of the right factor are contiguous, as of w^T.
 bool fma_beats_library(std::int64_t m, std::int64_t n, std::int64_t k, bool columns);
 

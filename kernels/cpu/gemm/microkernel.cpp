@@ -40,10 +40,13 @@ const char* product_unit(DType dtype) {
   if (dtype != DType::f32) return microkernel(dtype).name;
   if (const Microkernel* const unit = bf16x3_kernel()) return unit->name;
   if (batch_invariance_required()) return fma().name;
-  constexpr std::int64_t kLarge = 1024;
+  constexpr std::int64_t kLarge = 1024, kBatch = 64;
   if (fma_beats_library(kLarge, kLarge, kLarge, false))
     return bf16x3_allowed() ? "AVX f32 and " FIRN_LIBRARY " (no unit for bf16x3)"
                             : "AVX f32 and " FIRN_LIBRARY;
+  if (fma_beats_library(kBatch, kLarge, kLarge, true))
+    return bf16x3_allowed() ? "AVX-512 f32 and " FIRN_LIBRARY " (no unit for bf16x3)"
+                            : "AVX-512 f32 and " FIRN_LIBRARY;
   return bf16x3_allowed() ? FIRN_LIBRARY " (no unit for bf16x3)" : FIRN_LIBRARY;
 }
 
