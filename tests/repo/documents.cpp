@@ -26,7 +26,7 @@ TEST_CASE("docs/distributed.md shows the programs of tests/package as they are")
 TEST_CASE("links between the documents lead somewhere") {
   static const std::regex link(R"(\]\(([^) #:]+)\))");
   for (const char* page :
-       {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md", "docs/semantics.md",
+       {"README.md", "CONTRIBUTING.md", "LIMITATIONS.md", "CHANGELOG.md", "docs/design.md", "docs/semantics.md",
         "docs/gpu.md", "docs/memory.md", "docs/distributed.md", "docs/distributed-cost.md",
         "docs/recipes.md", "docs/recipes/training.md", "docs/recipes/extending.md",
         "docs/from-pytorch.md", "docs/troubleshooting.md", "docs/performance.md",
