@@ -1,0 +1,16 @@
+# Runs the trainings twice, with one thread and with two, and compares what they print.
+foreach(threads 1 2)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env FIRN_THREADS=${threads} ${PROGRAM} WORKING_DIRECTORY ${FOLDER}
+    OUTPUT_VARIABLE bits_${threads} RESULT_VARIABLE status)
+  if(status)
+    message(FATAL_ERROR "${PROGRAM} ended with ${status}")
+  endif()
+endforeach()
+if(NOT bits_1 STREQUAL bits_2)
+  message(FATAL_ERROR "One thread:\n${bits_1}\nTwo threads:\n${bits_2}")
+endif()
+string(REGEX MATCHALL "\n" lines "${bits_1}")
+list(LENGTH lines count)
+if(count LESS 40)
+  message(FATAL_ERROR "Only ${count} trainings printed their bits:\n${bits_1}")
+endif()
