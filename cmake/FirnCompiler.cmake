@@ -28,6 +28,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # 64-bit integers becomes {3, 3, 3, 3}. tests/base/compiler.cpp watches it.
   set(FIRN_AVX512_OPTIONS -mmove-max=128 -mstore-max=128)
 endif()
+if(FIRN_NATIVE AND CMAKE_CROSSCOMPILING)
+  message(FATAL_ERROR "FIRN_NATIVE=ON means the CPU of the machine that compiles, and this build is for another: turn it off")
+endif()
 if(FIRN_NATIVE)
   target_compile_options(firn_private INTERFACE $<${_cxx}:-march=native>)
   foreach(_option ${FIRN_AVX512_OPTIONS})
@@ -50,6 +53,12 @@ if(FIRN_SANITIZE)
   endif()
   target_link_options(firn_private INTERFACE -fsanitize=${FIRN_SANITIZE})
 endif()
+# How a shared library of firn is linked: it exports firn's names alone, and is not unloaded, since threads, handlers
+# of fork() and thread-local objects would outlive it. -Xlinker, since -Wl, would cut a path at its commas.
+function(firn_shared_options target)
+  target_link_options(${target} PRIVATE
+    "SHELL:-Xlinker \"--version-script=${firn_SOURCE_DIR}/cmake/firn.map\"" LINKER:-z,nodelete)
+endfunction()
 find_program(FIRN_LLD ld.lld)
 mark_as_advanced(FIRN_LLD)
 if(FIRN_LLD AND PROJECT_IS_TOP_LEVEL)

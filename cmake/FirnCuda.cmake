@@ -42,6 +42,12 @@ if(FIRN_CUDA STREQUAL "SIM")
   return()
 endif()
 
+# The nvcc of the machine that compiles makes code for that machine: for another one it has to be named.
+if(CMAKE_CROSSCOMPILING AND FIRN_CUDA STREQUAL "AUTO" AND NOT CMAKE_CUDA_COMPILER)
+  message(STATUS "firn: CPU only (cross-compiling, and CMAKE_CUDA_COMPILER is not set)")
+  return()
+endif()
+
 # The toolkit's usual place counts even where PATH does not name it.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(FIRN_NVCC nvcc PATHS /usr/local/cuda/bin)

@@ -8,7 +8,11 @@ macro(firn_find package apt_name why)
   endif()
 endmacro()
 
-firn_find(Eigen3 libeigen3-dev "CPU kernels" 3.4 NO_MODULE)
+firn_find(Eigen3 libeigen3-dev "CPU kernels" NO_MODULE)
+if(Eigen3_VERSION VERSION_LESS 3.4)  # asked of find_package(), it would refuse Eigen 5
+  message(FATAL_ERROR "firn needs Eigen 3.4 or newer, this is ${Eigen3_VERSION} (${Eigen3_DIR}). "
+    "Install a newer one, and name its folder: -DEigen3_DIR=...")
+endif()
 firn_find(fmt libfmt-dev "messages")
 firn_find(ZLIB zlib1g-dev "reading .gz data files")
 
@@ -89,7 +93,10 @@ if(NOT FIRN_MPI MATCHES "^(AUTO|ON|OFF)$")
 endif()
 if(NOT FIRN_MPI STREQUAL "OFF")
   set(MPI_CXX_SKIP_MPICXX ON)
+  set(_level "${CMAKE_MESSAGE_LOG_LEVEL}")
+  set(CMAKE_MESSAGE_LOG_LEVEL NOTICE)  # without MPI, CMake's module says what pkg-config does not know, QUIET or not
   find_package(MPI 3.0 QUIET COMPONENTS CXX)
+  set(CMAKE_MESSAGE_LOG_LEVEL "${_level}")
   if(MPI_CXX_FOUND)
     set(FIRN_HAS_MPI ON)
     message(STATUS "firn: ranks as processes through MPI ${MPI_CXX_VERSION} (firn::mpi)")

@@ -13,24 +13,24 @@
 
 namespace firn::detail {
 /// `text` in the form that `spec` has read.
-fmt::format_context::iterator format_text(const fmt::formatter<std::string_view>& spec,
+fmt::format_context::iterator format_text(const fmt::formatter<fmt::string_view>& spec,
                                           std::string_view text, fmt::format_context& ctx);
 }  // namespace firn::detail
 
 template <>
-struct fmt::formatter<firn::Dims> : fmt::formatter<std::string_view> {
+struct fmt::formatter<firn::Dims> : fmt::formatter<fmt::string_view> {
   auto format(const firn::Dims& d, fmt::format_context& ctx) const {
     return firn::detail::format_text(*this, firn::to_string(d), ctx);
   }
 };
 template <>
-struct fmt::formatter<firn::DType> : fmt::formatter<std::string_view> {
+struct fmt::formatter<firn::DType> : fmt::formatter<fmt::string_view> {
   auto format(firn::DType t, fmt::format_context& ctx) const {
     return firn::detail::format_text(*this, firn::to_string(t), ctx);
   }
 };
 template <>
-struct fmt::formatter<firn::Device> : fmt::formatter<std::string_view> {
+struct fmt::formatter<firn::Device> : fmt::formatter<fmt::string_view> {
   auto format(firn::Device d, fmt::format_context& ctx) const {
     return firn::detail::format_text(*this, firn::to_string(d), ctx);
   }

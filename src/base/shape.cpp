@@ -1,8 +1,7 @@
 #include "firn/shape.h"
 
 #include <fmt/format.h>
-
-#include <algorithm>
+#include <fmt/ranges.h>
 
 #include "base/checked.h"
 #include "firn/view.h"
@@ -72,9 +71,10 @@ Axes normalize_axes(const char* op, const Axes& axes, int rank) {
   for (auto a : axes) {
     const int n = normalize_axis(op, a, rank);
     FIRN_CHECK(!out.contains(n), op, "name each axis once", "axis {} is repeated in {}", a, axes);
-    out.push_back(n);
+    int at = out.size();  // GCC 14 takes std::sort() here for an access out of bounds
+    while (at > 0 && out[at - 1] > n) --at;
+    out.insert(at, n);
   }
-  std::sort(out.begin(), out.end());
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "firn/firn.h"
 #include "support/catch.h"
+#include "support/thread_check.h"
 #include "support/values.h"
 
 namespace firn::testing {
@@ -71,10 +72,10 @@ TEST_CASE("coroutine: one within another", "[host]") {
       Coroutine::stop();
       order += '3';
     });
-    CHECK(inner.resume("test"));
+    THREAD_CHECK(inner.resume("test"));
     order += '2';
     Coroutine::stop();
-    CHECK_FALSE(inner.resume("test"));
+    THREAD_CHECK(!inner.resume("test"));
   });
   CHECK(outer.resume("test"));
   CHECK(order == "12");
@@ -95,12 +96,12 @@ TEST_CASE("coroutine: the function has the modes of who resumes it first", "[hos
     const Tensor x = ones({1, 2}), y = matmul(x, ones({2, 2}));
     product = y.dtype();
     recorded = (weight * 2).requires_grad();
-    CHECK(num_threads() == 1);
-    CHECK(OwnerScope::current() == Owner::data);
-    CHECK(runtime::rollback_wanted());
+    THREAD_CHECK(num_threads() == 1);
+    THREAD_CHECK(OwnerScope::current() == Owner::data);
+    THREAD_CHECK(runtime::rollback_wanted());
     const EnableGrad its_own;
     Coroutine::stop();
-    CHECK(grad_enabled());
+    THREAD_CHECK(grad_enabled());
   });
   CHECK(c.resume("test"));
   CHECK(product == bf16);

@@ -1,10 +1,10 @@
 // Augmented images: off is as if there were none, on is the same however the batches are taken.
 #include <cmath>
 
-#include "data/matchers.h"
 #include "firn/data/resident_batches.h"
 #include "firn/firn.h"
 #include "firn/train/graph_step.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

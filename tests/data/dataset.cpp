@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "data/loader_sets.h"
-#include "data/matchers.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "data/loader_sets.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "firn/runtime/storage.h"
+#include "support/matchers.h"
 #include "support/simulator.h"
 #include "support/values.h"
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "data/loader_sets.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

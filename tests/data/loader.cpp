@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "data/loader_sets.h"
-#include "data/matchers.h"
 #include "firn/runtime/storage.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

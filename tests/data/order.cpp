@@ -7,9 +7,9 @@
 
 #include "data/files.h"
 #include "data/loader_sets.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "data/matchers.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "data/matchers.h"
 #include "firn/firn.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

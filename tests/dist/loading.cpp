@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "dist/training.h"
+#include "support/thread_check.h"
 
 namespace firn::testing {
 namespace {
@@ -112,10 +113,10 @@ TEST_CASE("ranks: samples that a rank has not are refused", "[host]") {
     data::Loader loader(set, {.batch = 16, .group = group});  // without .quantum
     for (const auto& b : loader.epoch(0)) {
       const auto some = b.part(b.first + 1, b.first + 3);
-      CHECK(some.size() == 2);
-      CHECK(some.first == b.first + 1);
-      CHECK(values_of(some.ids) == std::vector<double>{b.first + 1.0, b.first + 2.0});
-      CHECK(values_of(some.x()) == values_of(b.x().slice(0, 1, 3)));
+      THREAD_CHECK(some.size() == 2);
+      THREAD_CHECK(some.first == b.first + 1);
+      THREAD_CHECK(values_of(some.ids) == std::vector<double>{b.first + 1.0, b.first + 2.0});
+      THREAD_CHECK(values_of(some.x()) == values_of(b.x().slice(0, 1, 3)));
       return error_of([&] {
         opt.run_batch(b.total, 5, [&](std::int64_t first, std::int64_t last) {
           const auto part = b.part(first, last);

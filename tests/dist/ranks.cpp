@@ -5,6 +5,7 @@
 #include "dist/training.h"
 #include "firn/memory.h"
 #include "firn/runtime/kernel_support.h"
+#include "support/thread_check.h"
 
 namespace firn::testing {
 namespace {
@@ -132,7 +133,7 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
               end.error = e.what();
             }
           }
-          CHECK(opt.last_report().applied_steps() == 1);
+          THREAD_CHECK(opt.last_report().applied_steps() == 1);
           run(true);
           const optim::WholeWeights whole(opt);
           for (const Tensor& p : net.parameters())
@@ -177,7 +178,7 @@ TEST_CASE("[S37][S43] ranks: memory that runs out for samples of others ends the
                         });
         };
         run(true);
-        if (fails) CHECK_THROWS_AS(run(false), Error);
+        if (fails) THREAD_CHECK_THROWS_AS(run(false), Error);
         run(true);
         const optim::WholeWeights whole(opt);
         std::vector<double> out;

@@ -4,6 +4,7 @@
 #include "dist/training.h"
 #include "firn/io/checkpoints.h"
 #include "optim/impl.h"
+#include "support/thread_check.h"
 
 namespace firn::testing {
 namespace {
@@ -166,14 +167,14 @@ TEST_CASE("[S23][S33][S40] ranks: a run saved in mid-cycle goes on with any numb
           ByHand run;
           distribute(run.opt, group, {.zero = (zero + 1) % 3});
           io::load_run(file, {run.net, run.opt});
-          CHECK(run.opt.cycle_position() == 3);
+          THREAD_CHECK(run.opt.cycle_position() == 3);
           run.micro_steps(group, 3, 5);
           // Once more on the way.
           io::save_run(file + "-again", {run.net, run.opt});
           run.micro_steps(group, 5, 6);
           const auto report = run.opt.last_report();
           const auto totals = run.opt.loss_totals();
-          CHECK(report.weight() == 24);
+          THREAD_CHECK(report.weight() == 24);
           return End{weights_of(run.opt), totals.loss, totals.weight, report.micro_steps()};
         });
         for (const End& e : ends) {
@@ -214,7 +215,7 @@ TEST_CASE("[S23][S40] ranks: a save between backward() and step() goes on with t
       io::load_run(file, {run.net, run.opt});
       run.opt.step();
       run.micro_steps(group, 4, 6);
-      CHECK(run.opt.cycle_position() == 0);
+      THREAD_CHECK(run.opt.cycle_position() == 0);
       return weights_of(run.opt);
     });
     for (const auto& w : ends) CHECK(relative_distance(w, whole) <= 1e-12);
@@ -264,7 +265,7 @@ TEST_CASE("ranks: checkpoints are those of rank 0, and a failure is one of all r
       distribute(opt, group, {.zero = 1});
       io::Checkpoints checkpoints(path, {.keep = 2, .async = async});
       const auto found = checkpoints.resume({net, opt});
-      CHECK(found.has_value() == async);
+      THREAD_CHECK(found.has_value() == async);
       for (int step = 0; step < 3; ++step) {
         train(net, opt, step, step + 1);
         checkpoints.save((async ? 10 : 0) + step, {net, opt});
@@ -286,17 +287,18 @@ TEST_CASE("ranks: checkpoints are those of rank 0, and a failure is one of all r
                                                  : std::vector<io::RunPart>{net, opt};
       io::save_run(path + "/twice", parts);
     });
-    CHECK(mentions(twice, {group.rank() == 1 ? "is given twice" : "rank 1 has failed"}));
+    THREAD_CHECK(mentions(twice, {group.rank() == 1 ? "is given twice" : "rank 1 has failed"}));
     io::Checkpoints elsewhere(folder.file("steps"));
     const std::string steps = error_of([&] { elsewhere.save(5 + group.rank(), {net, opt}); });
-    CHECK(mentions(steps, {group.rank() == 1 ? "rank 0 saves step 5" : "rank 1 has failed"}));
+    THREAD_CHECK(
+        mentions(steps, {group.rank() == 1 ? "rank 0 saves step 5" : "rank 1 has failed"}));
     const std::string within = error_of([&] {
       opt.run_batch(12, 4, [&](std::int64_t, std::int64_t) -> Loss {
         io::save_run(path + "/within", {net, opt});
         throw Error("test", "it was saved");
       });
     });
-    CHECK(mentions(within, {"a run_batch() is under way"}));
+    THREAD_CHECK(mentions(within, {"a run_batch() is under way"}));
     const std::string other = error_of([&] { io::Checkpoints(path).save(99, {net, opt}); });
     train(net, opt, 0, 1);  // the group is whole
     throw Error("both", file + other);
@@ -481,8 +483,8 @@ TEST_CASE("[S21][S43] zero: a rule that fails on one rank fails on all, and step
           fails = group.rank() == 1;
           const auto before = weights_of(opt);
           end.error = error_of([&] { opt.step(); });
-          CHECK(weights_of(opt) == before);
-          CHECK(mentions(error_of([&] { opt.no_samples(); }), {"call step() again"}));
+          THREAD_CHECK(weights_of(opt) == before);
+          THREAD_CHECK(mentions(error_of([&] { opt.no_samples(); }), {"call step() again"}));
           fails = false;
         }
         end.weight = opt.step().weight();
@@ -545,7 +547,7 @@ TEST_CASE("[S32] ranks: a cycle that has failed on one rank is saved by none", "
     });
     const auto pass = [&] { run.opt.backward(cross_entropy(run.net(run.rows.x), run.rows.y)); };
     if (group.rank() == 1)
-      CHECK(mentions(error_of(pass), {"no"}));
+      THREAD_CHECK(mentions(error_of(pass), {"no"}));
     else
       pass();
     const std::string error = error_of([&] {

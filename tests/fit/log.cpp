@@ -5,6 +5,7 @@
 #include "data/files.h"
 #include "fit/small_runs.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 
 namespace firn::testing {
 
@@ -124,10 +125,10 @@ TEST_CASE("records: numbers, texts and nesting, names once", "[host]") {
   CHECK(j["texts"][1] == "\t\x01");
   CHECK(j["nested"]["x"] == 1);
   CHECK(r.text().find('\n') == std::string::npos);
-  CHECK_THROWS_WITH(r.add("pi", 3), Catch::Contains("twice"));
-  CHECK_THROWS_WITH(r.add("", 3), Catch::Contains("empty"));
-  CHECK_THROWS_WITH(r.add("x", "\xff"), Catch::Contains("UTF-8"));
-  CHECK_THROWS_WITH(train::Record(""), Catch::Contains("empty"));
+  CHECK_THROWS_WITH(r.add("pi", 3), test::contains("twice"));
+  CHECK_THROWS_WITH(r.add("", 3), test::contains("empty"));
+  CHECK_THROWS_WITH(r.add("x", "\xff"), test::contains("UTF-8"));
+  CHECK_THROWS_WITH(train::Record(""), test::contains("empty"));
   CHECK(Json::parse(r.text()) == j);  // a refused one leaves nothing
 }
 
@@ -151,13 +152,13 @@ TEST_CASE("records: a log keeps what it is told to, and fails whole", "[host]") 
   CHECK(records[1]["record"] == "c");
   CHECK_THROWS_AS(train::RunLog(path, 31), IoError);
   CHECK(records_of(path).size() == 2);
-  CHECK_THROWS_WITH(train::RunLog(folder.file("no/log")), Catch::Contains("folder"));
+  CHECK_THROWS_WITH(train::RunLog(folder.file("no/log")), test::contains("folder"));
   train::RunLog none;
   none.write(train::Record("a"));
   CHECK(none.bytes() == 0);
   if (std::filesystem::exists("/dev/full")) {
     train::RunLog full("/dev/full");
-    CHECK_THROWS_WITH(full.write(train::Record("a")), Catch::Contains("full"));
+    CHECK_THROWS_WITH(full.write(train::Record("a")), test::contains("full"));
   }
 }
 

@@ -6,6 +6,8 @@
 #include "data/files.h"
 #include "fit/small_runs.h"
 #include "support/catch.h"
+#include "support/matchers.h"
+#include "support/thread_check.h"
 #include "support/values.h"
 
 namespace firn::testing {
@@ -17,8 +19,6 @@ struct Small {
   optim::AdamW opt{net.parameters(), {.lr = 1e-2}};
   data::Loader loader;
 };
-
-std::mutex check;
 
 std::string refusal(const train::FitOptions& o, bool own_step = false) {
   Small s;
@@ -41,46 +41,46 @@ std::string refusal(const train::FitOptions& o, bool own_step = false) {
 TEST_CASE("fit: options that contradict each other are refused", "[host]") {
   const test::TempFolder folder;
   data::Loader other(rows(4, 1));
-  using Catch::Contains;
   const auto evaluate = [] { return std::vector<metrics::Value>(); };
-  CHECK_THAT(refusal({.epochs = 0}), Contains("epochs is 0"));
-  CHECK_THAT(refusal({.validate = &other, .evaluate = evaluate}), Contains("both"));
-  CHECK_THAT(refusal({.metrics = {nullptr}}), Contains("nothing to compute them on"));
-  CHECK_THAT(refusal({.validate = &other, .metrics = {nullptr}}), Contains("null"));
-  CHECK_THAT(refusal({.log = {.every = 3}}), Contains("log.path"));
-  CHECK_THAT(refusal({.log = {.settings = train::Record("x")}}), Contains("log.path"));
-  CHECK_THAT(refusal({.checkpoint = {.every = 3}}), Contains("checkpoint.folder"));
-  CHECK_THAT(refusal({.early_stop = {.patience = -1}}), Contains("patience -1"));
-  CHECK_THAT(refusal({.limit = {.steps = -1}}), Contains("-1 steps"));
-  CHECK_THAT(refusal({.validate = &other}, true), Contains("validate"));
-  CHECK_THAT(refusal({.micro_batch = optim::MicroBatch{.size = 2}}, true), Contains("micro_batch"));
-  CHECK_THAT(refusal({.early_stop = {.value = "accuracy"}}), Contains("\"accuracy\""));
+  CHECK_THAT(refusal({.epochs = 0}), test::contains("epochs is 0"));
+  CHECK_THAT(refusal({.validate = &other, .evaluate = evaluate}), test::contains("both"));
+  CHECK_THAT(refusal({.metrics = {nullptr}}), test::contains("nothing to compute them on"));
+  CHECK_THAT(refusal({.validate = &other, .metrics = {nullptr}}), test::contains("null"));
+  CHECK_THAT(refusal({.log = {.every = 3}}), test::contains("log.path"));
+  CHECK_THAT(refusal({.log = {.settings = train::Record("x")}}), test::contains("log.path"));
+  CHECK_THAT(refusal({.checkpoint = {.every = 3}}), test::contains("checkpoint.folder"));
+  CHECK_THAT(refusal({.early_stop = {.patience = -1}}), test::contains("patience -1"));
+  CHECK_THAT(refusal({.limit = {.steps = -1}}), test::contains("-1 steps"));
+  CHECK_THAT(refusal({.validate = &other}, true), test::contains("validate"));
+  CHECK_THAT(refusal({.micro_batch = optim::MicroBatch{.size = 2}}, true),
+             test::contains("micro_batch"));
+  CHECK_THAT(refusal({.early_stop = {.value = "accuracy"}}), test::contains("\"accuracy\""));
   CHECK_THAT(refusal({.validate = &other,
                       .metrics = {std::make_shared<metrics::Accuracy>()},
                       .early_stop = {.value = "acc"}}),
-             Contains("there is loss, accuracy"));
+             test::contains("there is loss, accuracy"));
   CHECK_THAT(refusal({.validate = &other,
                       .metrics = {std::make_shared<metrics::Accuracy>(),
                                   std::make_shared<metrics::Accuracy>()}}),
-             Contains("two metrics have a value \"accuracy\""));
-  CHECK_THAT(refusal({.log = {.path = folder.file("no/log")}}), Contains("folder"));
+             test::contains("two metrics have a value \"accuracy\""));
+  CHECK_THAT(refusal({.log = {.path = folder.file("no/log")}}), test::contains("folder"));
   Small s;
-  CHECK_THROWS_WITH(train::fit(s.net, s.opt, s.loader, nullptr), Contains("no loss"));
+  CHECK_THROWS_WITH(train::fit(s.net, s.opt, s.loader, nullptr), test::contains("no loss"));
   CHECK_THROWS_WITH(train::fit({}, s.loader, [](const data::LoaderBatch&) {}),
-                    Contains("no optimizer"));
+                    test::contains("no optimizer"));
   optim::Adam second(nn::MLP({2, 2}).parameters(), {.lr = 1e-2});
   CHECK_THROWS_WITH(train::fit({.optimizers = {{"a", s.opt}, {"a", second}}}, s.loader,
                                [](const data::LoaderBatch&) {}),
-                    Contains("called \"a\""));
+                    test::contains("called \"a\""));
   CHECK_THROWS_WITH(train::fit({.optimizers = {{"a", s.opt}, {"", second}}}, s.loader,
                                [](const data::LoaderBatch&) {}),
-                    Contains("no name"));
+                    test::contains("no name"));
   train::fit(s.net, s.opt, s.loader, class_loss,
              {.checkpoint = {.folder = folder.file("run")}, .progress = false});
   Small again;
   CHECK_THROWS_WITH(train::fit(again.net, again.opt, again.loader, class_loss,
                                {.checkpoint = {.folder = folder.file("run"), .resume = false}}),
-                    Contains("earlier run"));
+                    test::contains("earlier run"));
 }
 
 TEST_CASE("fit: an exception in the middle leaves optimizer and handlers usable", "[host]") {
@@ -147,9 +147,8 @@ TEST_CASE("[S41] fit: the end of an epoch is no step of ranks that have nothing 
     // Of 25 samples the last batch has 1, which is rank 0's.
     data::Loader loader(rows(25, 3), {.batch = 4, .group = group});
     const auto report = train::fit(net, opt, loader, class_loss, {.epochs = 2, .progress = false});
-    const std::lock_guard lock(check);
-    CHECK(report.last.skipped_steps == 0);
-    CHECK(report.applied_steps == (accumulate == 1 ? 14 : 6));
+    THREAD_CHECK(report.last.skipped_steps == 0);
+    THREAD_CHECK(report.applied_steps == (accumulate == 1 ? 14 : 6));
   });
 }
 
@@ -171,15 +170,15 @@ TEST_CASE("fit: divided weights need samples of each batch on each rank", "[host
     const auto run = [&] { return train::fit(net, opt, loader, class_loss, o); };
     const std::string refused = drop_last ? "" : error_of(run);
     const auto trained = drop_last ? run() : train::FitReport{};
-    const std::lock_guard lock(check);
     if (drop_last) {
-      CHECK(trained.applied_steps == 12);
+      THREAD_CHECK(trained.applied_steps == 12);
     } else {
-      CHECK(refused ==
-            "[fit] rank 1 has no samples of a batch of 1, and with divided weights every rank "
-            "needs some; hint: set drop_last, or choose a batch that leaves each rank samples, "
-            "also of the last one of an epoch");
-      CHECK(opt.last_report().applied_steps() == 0);
+      THREAD_CHECK(
+          refused ==
+          "[fit] rank 1 has no samples of a batch of 1, and with divided weights every rank "
+          "needs some; hint: set drop_last, or choose a batch that leaves each rank samples, "
+          "also of the last one of an epoch");
+      THREAD_CHECK(opt.last_report().applied_steps() == 0);
     }
   });
 }

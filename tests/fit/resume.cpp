@@ -8,6 +8,7 @@
 #include "data/files.h"
 #include "fit/small_runs.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 
 namespace firn::testing {
 namespace {
@@ -209,11 +210,11 @@ TEST_CASE("fit: a log of something else is left alone, and two runs with one log
   run(folder, [](train::Loop& loop) { loop.stop(); });
   const std::string text(100'000, 'x');
   std::ofstream(folder.file("log")) << text;
-  CHECK_THROWS_WITH(run(folder, nullptr), Catch::Contains("no log of a run"));
+  CHECK_THROWS_WITH(run(folder, nullptr), test::contains("no log of a run"));
   std::ifstream file(folder.file("log"));
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == text);
   const train::RunLog held(folder.file("held"));
-  CHECK_THROWS_WITH(train::RunLog(folder.file("held")), Catch::Contains("another log"));
+  CHECK_THROWS_WITH(train::RunLog(folder.file("held")), test::contains("another log"));
 }
 
 }  // namespace firn::testing

@@ -2,9 +2,9 @@
 // wraps around. On every device alike.
 #include <limits>
 
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -9,6 +9,7 @@
 #include "graph/steps.h"
 #include "optim/problem.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;
@@ -125,8 +126,8 @@ TEST_CASE("exact: what needs the host in a batch is refused in a capture", "[gra
   };
   batch();
   const auto error = error_of([&] { graph::Graph::capture(default_device(), batch); });
-  CHECK_THAT(error, Catch::Contains("cannot be part of a captured graph"));
-  CHECK_THAT(error, Catch::Contains("normalised by the whole batch"));
+  CHECK_THAT(error, test::contains("cannot be part of a captured graph"));
+  CHECK_THAT(error, test::contains("normalised by the whole batch"));
   batch();
   CHECK(opt.last_report().applied_steps() == 2);
 }

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "io/bits.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 
 namespace firn::testing {
 namespace {

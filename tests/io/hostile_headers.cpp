@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
 #include "firn/io/safetensors_file.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

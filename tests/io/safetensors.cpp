@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
+#include "support/matchers.h"
 
 using namespace firn;
 using namespace firn::test;

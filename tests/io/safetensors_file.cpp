@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "firn/runtime/storage.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

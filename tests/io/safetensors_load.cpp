@@ -3,10 +3,10 @@
 #include <string>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
 #include "firn/nn/layers/linear.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/data/idx.h"
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
 #include "io/file/atomic_file.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;
-using Catch::Matchers::Contains;
 using firn::testing::values_of;
 
 #if defined(FIRN_HAS_ONEDNN) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -48,7 +48,7 @@ TEST_CASE("a convolution without pages for its code throws, and computes later",
   room.erase(room.begin(), room.end() - 1);  // the last one keeps the heap from giving it back
   {
     const NoMorePages guard;
-    CHECK_THROWS_WITH(conv2d(x, w), Contains("no pages left for the code of oneDNN"));
+    CHECK_THROWS_WITH(conv2d(x, w), test::contains("no pages left for the code of oneDNN"));
   }
   CHECK(values_of(conv2d(x, w))[0] == 16 * 9);
 }

@@ -6,10 +6,10 @@
 
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;
-using Catch::Matchers::Contains;
 using firn::testing::Rng;
 using firn::testing::values_of;
 
@@ -115,7 +115,7 @@ TEST_CASE("oom_transaction: at 64 limits a training ends, or says why not", "[lo
       CHECK(loss == Approx(clean));
       ++ended;
     } catch (const OutOfMemory& e) {
-      CHECK_THAT(e.what(), Contains("limit"));
+      CHECK_THAT(e.what(), test::contains("limit"));
       CHECK(e.requested_bytes() > 0);
       ++refused;
     }
@@ -150,6 +150,6 @@ TEST_CASE("oom_transaction: an error says what would fit", "[host]") {
     text = e.what();
   }
   set_memory_limit(0);
-  CHECK_THAT(text, Contains("micro-batches of") && Contains("would fit") &&
-                       Contains("optim::plan_within()"));
+  CHECK_THAT(text, test::contains("micro-batches of") && test::contains("would fit") &&
+                       test::contains("optim::plan_within()"));
 }

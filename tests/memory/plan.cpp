@@ -9,6 +9,7 @@
 #include "firn/runtime/kernel_support.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;
@@ -150,14 +151,14 @@ TEST_CASE("a plan within a plan, of nothing, or of a step that throws", "[memory
                       sum(w * 2.0).backward();
                       throw Error("mine", "stops");
                     }),
-                    Catch::Contains("stops"));
+                    test::contains("stops"));
   CHECK_FALSE(w.grad().defined());
   CHECK_FALSE(runtime::dry_run());
   CHECK(plan_memory([] {}).peak == memory_stats().total.current);
   nn::Linear layer(2, 2);
-  CHECK_THROWS_WITH(plan_memory([&] { layer.to(f16); }), Catch::Contains("Module::to"));
+  CHECK_THROWS_WITH(plan_memory([&] { layer.to(f16); }), test::contains("Module::to"));
   CHECK_THROWS_WITH(plan_memory([&] { optim::SGD opt(layer.parameters()); }),
-                    Catch::Contains("plan"));
+                    test::contains("plan"));
   CHECK(layer.weight.dtype() == f32);
 }
 
@@ -204,7 +205,7 @@ TEST_CASE("[S38] a plan neither runs, captures nor replays a graph::Step", "[mem
   CHECK_THAT(error_of([] {
                plan_memory([] { graph::Graph::capture(default_device(), [] { zeros({4}); }); });
              }),
-             Catch::Contains("nothing can be captured in a plan"));
+             test::contains("nothing can be captured in a plan"));
 }
 
 TEST_CASE("[S38] a plan saves and loads no file", "[memory]") {

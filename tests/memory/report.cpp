@@ -7,6 +7,7 @@
 #include "memory/sums.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;
@@ -168,7 +169,7 @@ TEST_CASE("memory timeline: blocks, their times, and the totals after each event
     CHECK(b.died == 3);
   }
   CHECK(exps == 1);
-  CHECK_THROWS_WITH(MemoryTimeline(), Catch::Contains("has a timeline already"));
+  CHECK_THROWS_WITH(MemoryTimeline(), test::contains("has a timeline already"));
   CHECK(nlohmann::json::parse(timeline.json())["blocks"].size() == timeline.blocks().size());
 }
 

@@ -77,7 +77,12 @@ TEST_CASE("streams: one for each device, or what a scope says", "[memory][gpu]")
   const Stream main = current_stream(d);
   REQUIRE(main.handle != nullptr);
   CHECK(current_stream(d) == main);
-  std::thread([&] { CHECK(current_stream(d) == main); }).join();
+  const auto of_another_thread = [&] {
+    Stream stream;
+    std::thread([&] { stream = current_stream(d); }).join();
+    return stream;
+  };
+  CHECK(of_another_thread() == main);
   void* first = nullptr;
   {
     const SideStream side(d), other(d);
@@ -92,7 +97,7 @@ TEST_CASE("streams: one for each device, or what a scope says", "[memory][gpu]")
         CHECK(current_stream(d) == main);
       }
       CHECK(current_stream(d) == side);
-      std::thread([&] { CHECK(current_stream(d) == main); }).join();
+      CHECK(of_another_thread() == main);
     }
     CHECK(current_stream(d) == main);
   }

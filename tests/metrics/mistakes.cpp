@@ -8,6 +8,8 @@
 
 #include "firn/firn.h"
 #include "support/catch.h"
+#include "support/matchers.h"
+#include "support/thread_check.h"
 
 using namespace firn;
 using metrics::Mistakes;
@@ -91,20 +93,19 @@ TEST_CASE("mistakes: what does not fit is refused, and nothing is lost") {
   Mistakes m;
   const Tensor y = classes({0, 0});
   m.update_from(pictures(2, 1), logits({0.9, 0.8}), y);
-  CHECK_THROWS_WITH(m.update(logits({0.9, 0.8}), y), Catch::Contains("update_from"));
+  CHECK_THROWS_WITH(m.update(logits({0.9, 0.8}), y), test::contains("update_from"));
   CHECK_THROWS_WITH(m.update_from(zeros({2, 6}), logits({0.9, 0.8}), y),
-                    Catch::Contains("height and width"));
+                    test::contains("height and width"));
   CHECK_THROWS_WITH(m.update_from(zeros({2, 2, 2, 3}), logits({0.9, 0.8}), y),
-                    Catch::Contains("1 or 3 channels"));
+                    test::contains("1 or 3 channels"));
   CHECK_THROWS_WITH(m.update_from(zeros({2, 1, 3, 3}), logits({0.9, 0.8}), y),
-                    Catch::Contains("one size"));
-  CHECK_THROWS_WITH(m.update_from(pictures(1, 1), logits({0.9, 0.8}), y),
-                    Catch::Contains("axis 0"));
+                    test::contains("one size"));
+  CHECK_THROWS_WITH(m.update_from(pictures(1, 1), logits({0.9, 0.8}), y), test::contains("axis 0"));
   CHECK_THROWS_WITH(m.update_from(zeros({2, 1, 0, 3}), logits({0.9, 0.8}), y),
-                    Catch::Contains("pictures have pixels"));
+                    test::contains("pictures have pixels"));
   Mistakes sized({.height = 4, .width = 4});
   CHECK_THROWS_WITH(sized.update_from(zeros({2, 8, 2}), logits({0.9, 0.8}), y),
-                    Catch::Contains("flatten"));
+                    test::contains("flatten"));
   CHECK_THROWS_AS(Mistakes({.black = std::numeric_limits<double>::quiet_NaN()}), Error);
   CHECK(m.list().size() == 2);
   CHECK_THROWS_AS(Mistakes({.keep = 0}), Error);
@@ -145,11 +146,11 @@ TEST_CASE("mistakes: ranks have those of all, one without samples too", "[host]"
       m.update_from(pictures(1, group.rank()), logits({group.rank() == 0 ? 0.7 : 0.8}), y);
     m.combine(group);
     const auto list = m.list();
-    REQUIRE(list.size() == 2);
-    CHECK(list[0].probability == Approx(0.8));
-    CHECK(list[1].probability == Approx(0.7));
+    THREAD_CHECK(list.size() == 2);
+    THREAD_CHECK(list[0].probability == Approx(0.8));
+    THREAD_CHECK(list[1].probability == Approx(0.7));
     m.reset();
     m.combine(group);
-    CHECK(m.list().empty());
+    THREAD_CHECK(m.list().empty());
   });
 }

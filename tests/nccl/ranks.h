@@ -18,6 +18,7 @@
 #include "firn/firn.h"
 #include "libraries/nccl_fake.h"
 #include "support/catch.h"
+#include "support/thread_check.h"
 
 namespace firn::testing {
 
@@ -125,7 +126,7 @@ inline std::vector<std::optional<Outcome>> outcomes(int ranks, const RankFunctio
 inline bool mentions(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
     if (text.find(part) != std::string::npos) continue;
-    UNSCOPED_INFO("\"" << part << "\" is not in: " << text);
+    if (on_main_thread()) UNSCOPED_INFO("\"" << part << "\" is not in: " << text);
     return false;
   }
   return true;

@@ -9,6 +9,7 @@
 #include "firn/firn.h"
 #include "firn/warning.h"
 #include "support/catch.h"
+#include "support/thread_check.h"
 #include "support/values.h"
 
 namespace firn::testing {
@@ -23,7 +24,9 @@ inline Tensor parameter(const std::vector<double>& values, const Shape& shape, D
 inline bool mentions(const std::string& text, std::initializer_list<const char*> parts) {
   for (const char* part : parts)
     if (text.find(part) == std::string::npos) {
-      UNSCOPED_INFO("\"" << text << "\" does not say \"" << part << "\"");
+      const std::string lack = "\"" + text + "\" does not say \"" + part + "\"";
+      if (!on_main_thread()) throw ThreadCheckFailed(lack);
+      UNSCOPED_INFO(lack);
       return false;
     }
   return true;

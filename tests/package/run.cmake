@@ -249,6 +249,42 @@ elseif(STEP STREQUAL "missing_packages_are_named")
       EXPECT "firn needs ${package} .*apt-get install ${apt_name}")
   endforeach()
 
+elseif(STEP STREQUAL "other_systems")
+  # Another system than Linux is refused by name, before anything is looked for.
+  file(REMOVE_RECURSE ${WORK}/other)
+  set(configure ${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/other -G Ninja -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
+  check_fails(COMMAND ${configure} -DCMAKE_SYSTEM_NAME=Generic -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY
+    EXPECT "firn is for Linux, not for Generic: LIMITATIONS.md")
+  # For another machine neither this one's CPU counts nor its nvcc.
+  file(REMOVE_RECURSE ${WORK}/other)
+  set(cross ${configure} -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DFIRN_TESTS=OFF -DFIRN_MPI=OFF)
+  file(WRITE ${WORK}/nvcc "#!/bin/sh\necho used >${WORK}/nvcc-used\nexit 1\n")
+  file(CHMOD ${WORK}/nvcc PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  file(REMOVE ${WORK}/nvcc-used)
+  run(${CMAKE_COMMAND} -E env "PATH=${WORK}:$ENV{PATH}" ${cross})
+  if(EXISTS ${WORK}/nvcc-used OR NOT output MATCHES "CPU only .cross-compiling")
+    message(FATAL_ERROR "the nvcc of this machine was tried: ${output}")
+  endif()
+  file(STRINGS ${WORK}/other/build.ninja native REGEX "march=native")
+  if(native)
+    message(FATAL_ERROR "a cross build compiles for this machine's CPU")
+  endif()
+  check_fails(COMMAND ${cross} -DFIRN_NATIVE=ON EXPECT "FIRN_NATIVE=ON means the CPU of the machine that compiles")
+
+elseif(STEP STREQUAL "unity_and_commas")
+  # A parent project that builds in unity, shared libraries, and a comma in the folder's name.
+  set(GENERATOR Ninja)
+  file(REMOVE "${WORK}/firn, a copy")
+  file(CREATE_LINK ${SOURCE} "${WORK}/firn, a copy" SYMBOLIC)
+  configure_command(subdirectory unity "-DFIRN_SOURCE_DIR=${WORK}/firn, a copy" -DFIRN_CUDA=OFF -DCMAKE_UNITY_BUILD=ON
+    -DBUILD_SHARED_LIBS=ON)
+  run(${configure})
+  file(STRINGS ${WORK}/unity/build.ninja unity REGEX "unity_[0-9]+_cxx.cxx.*CMakeFiles/firn|firn/src/.*unity_[0-9]+_cxx")
+  file(STRINGS ${WORK}/unity/build.ninja script REGEX "LINK_FLAGS = .*version-script")
+  if(unity OR NOT script MATCHES "-Xlinker .*version-script=[^ ]*firn, a" OR script MATCHES "-Wl,--version-script")
+    message(FATAL_ERROR "unity: ${unity}\nversion script: ${script}")
+  endif()
+
 elseif(STEP STREQUAL "symbols_are_firn's_own")
   read_symbols(-g --defined-only ${LIBRARY})
   # Strong definitions would collide with a consumer's; weak ones (templates) may be of the standard

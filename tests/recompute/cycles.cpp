@@ -8,12 +8,12 @@
 #include "recompute/models.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;
 using namespace firn::testing;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -149,13 +149,14 @@ TEST_CASE("recompute: policies for blocks, names and budgets", "[recompute][long
   CHECK_THAT(error_of([&] {
                nn::checkpoint_modules(t.net, {"blocks.0", "tail", "blocks.3"});
              }),
-             Contains("tail, blocks.3"));
+             test::contains("tail, blocks.3"));
   CHECK(on() == "pip");
   nn::checkpoint_nothing(t.net);
   CHECK(on() == "---");
   CHECK_FALSE(t.net.head.checkpoint_options());
-  CHECK_THAT(error_of([&] { nn::checkpoint_blocks(t.net.head); }), Contains("no list of modules"));
-  CHECK_THAT(error_of([&] { nn::checkpoint_blocks(t.net, {.every = -1}); }), Contains("-1"));
+  CHECK_THAT(error_of([&] { nn::checkpoint_blocks(t.net.head); }),
+             test::contains("no list of modules"));
+  CHECK_THAT(error_of([&] { nn::checkpoint_blocks(t.net, {.every = -1}); }), test::contains("-1"));
 
   const auto step = [&t] {
     t.opt->backward(t.loss(0, kSamples));
@@ -190,7 +191,8 @@ TEST_CASE("recompute: policies for blocks, names and budgets", "[recompute][long
   }
   CHECK(last <= peaks[1]);
   nn::checkpoint_nothing(t.net);
-  CHECK_THAT(error_of([&] { nn::checkpoint_within(t.net, 1000, step); }),
-             Contains(std::to_string(peaks[2])) && Contains("every block keeps its inputs"));
+  CHECK_THAT(
+      error_of([&] { nn::checkpoint_within(t.net, 1000, step); }),
+      test::contains(std::to_string(peaks[2])) && test::contains("every block keeps its inputs"));
   CHECK(on() == "---");
 }

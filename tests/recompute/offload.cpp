@@ -6,12 +6,12 @@
 
 #include "recompute/models.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;
 using namespace firn::testing;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -129,11 +129,11 @@ TEST_CASE("offload: what cannot be is refused by name", "[recompute]") {
                  checkpoint(
                      {.keep = Keep::on_host}, [](const Tensor& t) { return exp(t); }, x);
                }),
-               Contains("in_file"));
+               test::contains("in_file"));
   }
   const auto wrong = cpu ? optim::StateMemory::host : optim::StateMemory::file;
   CHECK_THAT(error_of([&] { optim::AdamW(layer.parameters(), {}, {.state_memory = wrong}); }),
-             Contains("StateMemory::"));
+             test::contains("StateMemory::"));
   optim::AdamW opt(layer.parameters());  // the layer is free
   if (!cpu) return;
   ::setenv("FIRN_OFFLOAD_DIR", "/nowhere", 1);
@@ -141,6 +141,6 @@ TEST_CASE("offload: what cannot be is refused by name", "[recompute]") {
   CHECK_THAT(error_of([&] {
                optim::AdamW(other.parameters(), {}, {.state_memory = optim::StateMemory::file});
              }),
-             Contains("/nowhere") && Contains("FIRN_OFFLOAD_DIR"));
+             test::contains("/nowhere") && test::contains("FIRN_OFFLOAD_DIR"));
   ::unsetenv("FIRN_OFFLOAD_DIR");
 }

@@ -8,12 +8,12 @@
 
 #include "recompute/models.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;
 using namespace firn::testing;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -132,19 +132,20 @@ TEST_CASE("plan_within: what normalises a batch keeps it whole, and what is refu
 
   const auto before = t.state();
   nn::checkpoint_blocks(t.net, {.every = 3});
-  CHECK_THAT(
-      error_of([&] { t.plan(1000); }),
-      Contains("normalises the samples") && Contains("if every block keeps its inputs, a batch"));
+  CHECK_THAT(error_of([&] { t.plan(1000); }),
+             test::contains("normalises the samples") &&
+                 test::contains("if every block keeps its inputs, a batch"));
   CHECK_THAT(error_of([&] { t.plan(1000, {.split_statistics = true}); }),
-             Contains("micro-batches of one sample have a peak of") &&
-                 Contains("keeps its inputs"));
-  CHECK_THAT(error_of([&] { t.plan(whole, {.least_micro_batch = 0}); }), Contains("of 0 samples"));
+             test::contains("micro-batches of one sample have a peak of") &&
+                 test::contains("keeps its inputs"));
+  CHECK_THAT(error_of([&] { t.plan(whole, {.least_micro_batch = 0}); }),
+             test::contains("of 0 samples"));
   CHECK_THAT(error_of([&] { optim::plan_within(whole, *t.opt, t.net, 0, t.loss()); }),
-             Contains("a batch of 0 samples"));
+             test::contains("a batch of 0 samples"));
   CHECK_THAT(error_of([&] { optim::plan_within(whole, *t.opt, t.net, kSamples, {}); }),
-             Contains("the function is empty"));
+             test::contains("the function is empty"));
   CHECK_THAT(error_of([&] { optim::plan_within(whole, *t.opt, t.net.head, kSamples, t.loss()); }),
-             Contains("no list of modules"));
+             test::contains("no list of modules"));
   CHECK(t.net.blocks[0].checkpoint_options());
   CHECK_FALSE(t.net.blocks[1].checkpoint_options());
   CHECK(t.state() == before);

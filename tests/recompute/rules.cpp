@@ -6,11 +6,11 @@
 
 #include "recompute/models.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;
 using namespace firn::testing;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -101,7 +101,7 @@ TEST_CASE("recompute: the graph can be kept, and every pass computes again", "[r
     backward((exp(tanh(tanh(x))) * x).sum());
     CHECK(got == values_of(x.grad()));
   }
-  CHECK_THROWS_WITH(backward(y), Contains("retain_graph"));
+  CHECK_THROWS_WITH(backward(y), test::contains("retain_graph"));
 }
 
 TEST_CASE("[S35] recompute: hooks run once, and what they put in stays", "[recompute]") {
@@ -177,19 +177,19 @@ TEST_CASE("[S36] recompute: a function that gives other values is refused by nam
     });
   };
   CHECK_THAT(refused([&](const Tensor& t) { return tanh(exp(t * factor)); }),
-             Contains("other values") && Contains("exp"));
+             test::contains("other values") && test::contains("exp"));
   CHECK_THAT(refused([&](const Tensor& t) { return factor > 2 ? exp(tanh(t)) : tanh(exp(t)); }),
-             Contains("checkpoint") && Contains("the second time"));
+             test::contains("checkpoint") && test::contains("the second time"));
   CHECK_THAT(refused([&](const Tensor& t) {
                return exp(tanh(factor > 2 ? cat({t, t}, 0) : t)).sum();
              }),
-             Contains("the second time"));
+             test::contains("the second time"));
   CHECK_THAT(refused([&](const Tensor& t) { return factor > 2 ? t : exp(tanh(t)); }),
-             Contains("ended before"));
+             test::contains("ended before"));
   CHECK_THAT(refused([&](const Tensor& t) {
                return exp(dropout(tanh(t), 0.5, factor < 3) + dropout(t * factor, 0.5, true));
              }),
-             Contains("checkpoint"));
+             test::contains("checkpoint"));
   // One number of 32 alone.
   CHECK_THAT(refused([&](const Tensor& t) {
                const Tensor one = zeros({4, 8});
@@ -198,14 +198,14 @@ TEST_CASE("[S36] recompute: a function that gives other values is refused by nam
                const EnableGrad on;
                return exp(t + one);
              }),
-             Contains("other values"));
+             test::contains("other values"));
   // Integers and conditions are compared too.
   CHECK_THAT(refused([&](const Tensor& t) { return where(gt(t.detach(), factor - 2.5), t, 0.0); }),
-             Contains("other values"));
+             test::contains("other values"));
   CHECK_THAT(refused([&](const Tensor& t) {
                return gather(t, 1, full({4, 1}, factor, i64));
              }),
-             Contains("other values"));
+             test::contains("other values"));
   // Without the check nothing is compared but dtypes and shapes.
   factor = 2;
   const Tensor y = checkpoint(
@@ -226,7 +226,7 @@ TEST_CASE("recompute: what is refused, and what is left after an error", "[recom
                    },
                    x);
              }),
-             Contains("checkpoint()"));
+             test::contains("checkpoint()"));
   // In-place on what an operation of the function needs is refused at once, as without
   // checkpoint().
   const auto in_place = [](const Tensor& t) {
@@ -263,7 +263,8 @@ TEST_CASE("recompute: what is refused, and what is left after an error", "[recom
                        x)
                        .sum();
   x.set_grad({});
-  CHECK_THAT(error_of([&] { backward(y, {.retain_graph = true}); }), Contains("the second call"));
+  CHECK_THAT(error_of([&] { backward(y, {.retain_graph = true}); }),
+             test::contains("the second call"));
   x.set_grad({});
   backward(y);
   const auto got = values_of(x.grad());
@@ -296,14 +297,15 @@ TEST_CASE("recompute: errors of the second pass name the module and the input", 
     FAIL("nothing was thrown");
   } catch (const Error& e) {
     CHECK(e.op() == "matmul");
-    CHECK_THAT(e.module(), Contains("blocks.1"));
+    CHECK_THAT(e.module(), test::contains("blocks.1"));
   }
   // The module is gone: its path is not.
   auto gone = std::make_unique<Outer>();
   gone->blocks[1].set_checkpoint(CheckpointOptions{});
   const Tensor lost = (*gone)(x).sum();
   gone.reset();
-  CHECK_THAT(error_of([&] { backward(lost); }), Contains("blocks.1") && Contains("destroyed"));
+  CHECK_THAT(error_of([&] { backward(lost); }),
+             test::contains("blocks.1") && test::contains("destroyed"));
 
   const Tensor a = randn({4, 8}), b = randn({4, 8});
   const Tensor z =
@@ -319,7 +321,8 @@ TEST_CASE("recompute: errors of the second pass name the module and the input", 
     fill_(a, 2.0);
   }
   if (default_device().is_cpu())
-    CHECK_THAT(error_of([&] { backward(w); }), Contains("input 0") && Contains("fill_"));
+    CHECK_THAT(error_of([&] { backward(w); }),
+               test::contains("input 0") && test::contains("fill_"));
 }
 
 TEST_CASE("recompute: a module may be moved, and not destroyed, before the backward pass",
@@ -335,7 +338,7 @@ TEST_CASE("recompute: a module may be moved, and not destroyed, before the backw
   first.reset();
   CHECK(gradient(y, x) == plain);
   { const nn::Sequential last(std::move(moved)); }
-  CHECK_THAT(error_of([&] { gradient(lost, x); }), Contains("destroyed"));
+  CHECK_THAT(error_of([&] { gradient(lost, x); }), test::contains("destroyed"));
 }
 
 TEST_CASE("recompute: frozen leaves, custom functions and listeners", "[recompute]") {

@@ -8,11 +8,10 @@
 #include "fit/small_runs.h"
 #include "report/runs.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 
 namespace firn::testing {
 namespace {
-
-using Catch::Contains;
 
 constexpr const char* kHostile[] = {
     "<script>alert(1)</script>",
@@ -178,7 +177,7 @@ TEST_CASE("report: logs that are cut off or broken show what there is", "[host]"
   write_file(log, whole + whole);
   REQUIRE(report({log, "--csv", folder.file("csv")}).exit_code == 0);
   CHECK(faults({"csv", folder.file("csv"), log}) == "");
-  CHECK_THAT(report({log, "--text"}).out, Contains("holds 2 runs"));
+  CHECK_THAT(report({log, "--text"}).out, test::contains("holds 2 runs"));
 }
 
 TEST_CASE("report: numbers of every size, and none", "[host]") {
@@ -249,7 +248,7 @@ TEST_CASE("report: errors say what is wrong, in a line, and leave files as they 
     const test::Ran ran = report(arguments);
     CAPTURE(ran.err);
     CHECK(ran.exit_code == 1);
-    CHECK_THAT(ran.err, Contains(with));
+    CHECK_THAT(ran.err, test::contains(with));
     CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') <= 2);
   };
   fails({folder.file("none.jsonl")}, "No such file");
@@ -271,7 +270,7 @@ TEST_CASE("report: errors say what is wrong, in a line, and leave files as they 
   CHECK(contents(page) == before);
   const std::vector<Json> records = records_of(log);
   CHECK(records.size() == 3);
-  CHECK_THAT(report({log, "--text"}).out, Contains("by a callback"));
+  CHECK_THAT(report({log, "--text"}).out, test::contains("by a callback"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
     CHECK(entry.path().string().find(".part-") == std::string::npos);
 }

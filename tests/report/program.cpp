@@ -8,13 +8,12 @@
 #include "fit/small_runs.h"
 #include "report/runs.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 #include "support/program/manual.h"
 #include "tools/report/page/html.h"
 
 namespace firn::testing {
 namespace {
-
-using Catch::Contains;
 
 /// Without printing a whole page if not.
 bool has(const std::string& page, const std::string& text) {
@@ -82,7 +81,7 @@ TEST_CASE("report: several runs beside each other", "[host]") {
   CHECK(faults({"page", page, a, a}) == "");
   const test::Ran many = report({a, a, a, a, a, a, a, a, a, "-o", page});
   CHECK(many.exit_code == 1);
-  CHECK_THAT(many.err, Contains("at most 8 runs"));
+  CHECK_THAT(many.err, test::contains("at most 8 runs"));
   REQUIRE(report({a, b, "--csv", folder.file("csv")}).exit_code == 0);
   CHECK(faults({"csv", folder.file("csv/1_a"), a}) == "");
   CHECK(faults({"csv", folder.file("csv/2_b"), b}) == "");
@@ -102,9 +101,9 @@ TEST_CASE("report: a planted overflow has one step, cause and parameter everywhe
                   folder.file("page.html")})
               .exit_code == 0);
   const test::Ran text = report({log, "--text"});
-  CHECK_THAT(text.out, Contains("skipped steps: 1"));
-  CHECK_THAT(text.out, Contains("after step 4, scale 1024: " + cause.substr(0, 40)));
-  CHECK_THAT(text.out, Contains("parameter " + parameter));
+  CHECK_THAT(text.out, test::contains("skipped steps: 1"));
+  CHECK_THAT(text.out, test::contains("after step 4, scale 1024: " + cause.substr(0, 40)));
+  CHECK_THAT(text.out, test::contains("parameter " + parameter));
   CHECK(has(contents(folder.file("csv/steps.csv")), doubled_quotes(parameter)));
   // The rows of the page are compared with records by read_back.py; here, that the skip is one.
   const std::string html = contents(folder.file("page.html"));
@@ -130,12 +129,13 @@ TEST_CASE("report: the text has the run in a screenful", "[host]") {
   CHECK(lines.size() < 50);
   for (const std::string& line : lines) CHECK(line.size() < 125);
   const std::vector<Json> records = records_of(log);
-  CHECK_THAT(text.out, Contains("all epochs done"));
-  CHECK_THAT(text.out, Contains("12 applied steps, 0 skipped"));
-  CHECK_THAT(text.out, Contains("accuracy"));
+  CHECK_THAT(text.out, test::contains("all epochs done"));
+  CHECK_THAT(text.out, test::contains("12 applied steps, 0 skipped"));
+  CHECK_THAT(text.out, test::contains("accuracy"));
   for (const Json& r : records)
     if (r["record"] == "epoch")
-      CHECK_THAT(text.out, Contains(fmt::format("{:.5g}", r["validation_loss"].get<double>())));
+      CHECK_THAT(text.out,
+                 test::contains(fmt::format("{:.5g}", r["validation_loss"].get<double>())));
   make_log({"--steps", "3000", "--epochs", "200", "--skip-every", "10"}, log);
   CHECK(test::lines_of(report({log, "--text"}).out).size() < 60);
 }

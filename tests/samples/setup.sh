@@ -25,7 +25,7 @@ fresh() {
   printf '%s\n' g++ cmake ninja-build libeigen3-dev libfmt-dev zlib1g-dev libdnnl-dev libdeflate-dev libpng-dev libjpeg-dev libcli11-dev \
     doxygen python3-sphinx python3-myst-parser furo nlohmann-json3-dev libssl-dev catch2 ccache clang libclang-rt-dev pkg-config dataset-fashion-mnist curl >"$work/known"
   local tool
-  for tool in bash env cat cut dirname grep head mkdir mv rm sed sha256sum sort chmod; do
+  for tool in bash env cat cut dirname find grep head mkdir mv rm sed sha256sum sort chmod; do
     ln -s "$(command -v "$tool")" "$work/bin/$tool"
   done
   cat >"$work/bin/dpkg-query" <<EOF
@@ -40,6 +40,7 @@ EOF
 #!/bin/bash
 while [[ \$1 == -* ]]; do [[ \$1 == -o ]] && shift; shift; done
 echo "\$*" >>$work/calls
+[[ ! -f $work/offline ]] || exit 100
 [[ \$1 == install ]] || exit 0
 for p in "\${@:3}"; do
   echo "\$p" >>$work/installed
@@ -103,6 +104,33 @@ expect "no package libdnnl-dev" "$said" "without oneDNN"
 : >"$work/calls"
 setup build
 expect_equal "" "$(calls)" "without oneDNN, the second time"
+
+touch -d '8 days ago' "$work/tree/build/setup-unavailable"
+setup build
+expect_equal "update;" "$(calls)" "without oneDNN, a week later"
+
+# Offline, nothing that firn can do without ends it, and nothing is noted as missing from the archive.
+fresh
+setup build
+sed -i '/libdnnl\|libpng/d' "$work/installed"
+sed -i /libpng/d "$work/known"  # as if the lists were empty
+: >"$work/offline"
+setup build
+expect_equal 0 "$status" "offline"
+expect "firn works without libdnnl-dev" "$said" "offline, a package that cannot be fetched"
+expect "no package libpng-dev; firn works without it" "$said" "offline, a package not in the lists"
+rm "$work/offline"
+echo libpng-dev >>"$work/known"
+: >"$work/calls"
+setup build
+expect_equal "update;install --no-install-recommends libdnnl-dev libpng-dev;" "$(calls)" "online again"
+
+# Offline, what firn needs is missing: that is an error.
+fresh
+: >"$work/offline"
+setup build
+expect_equal 1 "$([[ $status != 0 ]] && echo 1)" "offline without a compiler"
+rm "$work/offline"
 
 # An old CMake is refused by its number.
 fresh

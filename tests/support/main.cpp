@@ -5,6 +5,8 @@
 #define CATCH_CONFIG_RUNNER
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_session.hpp>
+#include <catch2/reporters/catch_reporter_event_listener.hpp>
+#include <catch2/reporters/catch_reporter_registrars.hpp>
 #else
 #include <catch2/catch.hpp>
 #endif
@@ -16,6 +18,7 @@
 #include "firn/device.h"
 #include "firn/runtime/stream.h"
 #include "support/ops/op_row.h"
+#include "support/thread_check.h"
 
 namespace {
 
@@ -23,6 +26,38 @@ firn::Device device_under_test() {
   const char* name = std::getenv("FIRN_TEST_DEVICE");
   return name == nullptr || *name == '\0' ? firn::Device::cpu() : firn::Device::parse(name);
 }
+
+#if __has_include(<catch2/catch_all.hpp>)
+using Listener = Catch::EventListenerBase;
+#else
+using Listener = Catch::TestEventListenerBase;
+#endif
+
+/// Ends the program at an assertion of another thread than main()'s, for which Catch2's assertions
+/// are not made.
+struct OneThreadAsserts : Listener {
+  using Listener::Listener;
+  void assertionStarting(const Catch::AssertionInfo& info) override { look(info.lineInfo); }
+#if __has_include(<catch2/catch_all.hpp>)
+  void assertionEnded(const Catch::AssertionStats& stats) override {
+    look(stats.assertionResult.getSourceInfo());
+  }
+#else
+  bool assertionEnded(const Catch::AssertionStats& stats) override {
+    look(stats.assertionResult.getSourceInfo());
+    return false;
+  }
+#endif
+
+ private:
+  static void look(const Catch::SourceLineInfo& at) {
+    if (firn::testing::on_main_thread()) return;
+    std::fprintf(stderr, "%s:%zu: an assertion of a thread; for those there is THREAD_CHECK\n",
+                 at.file, at.line);
+    std::abort();
+  }
+};
+CATCH_REGISTER_LISTENER(OneThreadAsserts)
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "support/catch.h"
+#include "support/thread_check.h"
 
 namespace firn::testing {
 
@@ -183,6 +184,7 @@ double largest(const std::vector<double>& values) noexcept {
 }
 
 std::string detail::no_error() {
+  if (!on_main_thread()) thread_check(false, "a firn::Error is thrown");
   FAIL_CHECK("no firn::Error was thrown");
   return {};
 }

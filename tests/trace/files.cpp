@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/files.h"
+#include "support/thread_check.h"
 #include "trace/profiled.h"
 
 using namespace firn;
@@ -115,7 +116,7 @@ TEST_CASE("trace: ranks and workers have tracks of their own", "[host]") {
   dist::run_local(2, [](const dist::Group& group) {
     const Tensor x = full({8}, 1.0 + group.rank());
     group.all_reduce(x);
-    CHECK(x[0].item() == 3);
+    THREAD_CHECK(x[0].item() == 3);
   });
   data::Loader loader(profiled_rows(40), {.batch = 4, .workers = 2});
   for (const auto& batch : loader.epoch(0)) CHECK(batch.size() == 4);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/bits.h"
+#include "support/matchers.h"
 #include "trace/profiled.h"
 
 using namespace firn;
@@ -346,23 +347,23 @@ TEST_CASE("trace: the text has the rows, the others in one, and the wall time") 
   const std::string all = profile.table(ProfileBy::module_path, 1000);
   CHECK(all.find("ProfiledNet.hidden.up backward") != std::string::npos);
   CHECK(all.find(" more ") == std::string::npos);
-  CHECK_THROWS_WITH(profile.table(ProfileBy::operation, 0), Catch::Contains("0 rows"));
+  CHECK_THROWS_WITH(profile.table(ProfileBy::operation, 0), test::contains("0 rows"));
 }
 
 TEST_CASE("trace: one profile at a time, and questions when it has ended") {
   Profile profile;
   CHECK(profile.running());
-  CHECK_THROWS_WITH(Profile(), Catch::Contains("one at a time"));
-  CHECK_THROWS_WITH(profile.rows(), Catch::Contains("stop()"));
-  CHECK_THROWS_WITH(profile.seconds(), Catch::Contains("stop()"));
+  CHECK_THROWS_WITH(Profile(), test::contains("one at a time"));
+  CHECK_THROWS_WITH(profile.rows(), test::contains("stop()"));
+  CHECK_THROWS_WITH(profile.seconds(), test::contains("stop()"));
   profile.stop();
   profile.stop();
   CHECK_FALSE(profile.running());
   CHECK(profile.rows(ProfileBy::phase).empty());
   Profile second;  // the first one's place is free
-  CHECK_THROWS_WITH(Profile({.max_spans = -1}), Catch::Contains("max_spans is -1"));
+  CHECK_THROWS_WITH(Profile({.max_spans = -1}), test::contains("max_spans is -1"));
   second.stop();
-  if (!built_with_cuda()) CHECK_THROWS_WITH(Profile({.nvtx = true}), Catch::Contains("NVTX"));
+  if (!built_with_cuda()) CHECK_THROWS_WITH(Profile({.nvtx = true}), test::contains("NVTX"));
 }
 
 TEST_CASE("trace: spans that begin or end in another profile are left out") {

@@ -7,7 +7,6 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <thread>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -20,8 +19,14 @@ thread_local bool inside = false;
 void pause() noexcept {
 #if defined(__SSE2__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#elif defined(__riscv)
+  asm volatile(".insn i 0x0F, 0, x0, x0, 0x010");  // pause, which older assemblers do not know
+#elif defined(__powerpc64__)
+  asm volatile("or 27,27,27");  // yield
 #else
-  std::this_thread::yield();
+  asm volatile("");  // a scheduler's yield would cost more than the wait
 #endif
 }
 

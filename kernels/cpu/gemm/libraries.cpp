@@ -29,7 +29,11 @@ LibraryFacts onednn_facts() {
 
 LibraryFacts eigen_facts() {
   LibraryFacts facts;
+#ifdef EIGEN_PATCH_VERSION  // from Eigen 5 on, whose first number is no longer a version's
+  facts.version = dotted(EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION, EIGEN_PATCH_VERSION);
+#else
   facts.version = dotted(EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION);
+#endif
   return facts;
 }
 

@@ -25,8 +25,13 @@ void svd(const char* op, const ConstView& x, const View& u, const View& s, const
     }
     // In f64 always: f32 keeps its small values, and Eigen's code, a minute to compile, is there
     // once.
+#if EIGEN_VERSION_AT_LEAST(5, 0, 0)
+    const Eigen::BDCSVD<Matrix<double>, Eigen::ComputeThinU | Eigen::ComputeThinV> factors(
+        own.template cast<double>());
+#else
     const Eigen::BDCSVD<Matrix<double>> factors(own.template cast<double>(),
                                                 Eigen::ComputeThinU | Eigen::ComputeThinV);
+#endif
     if (factors.info() != Eigen::Success)
       refuse(op, x, i, "has singular values that were not found", "scale it, or take f64");
     matrix_at<T>(u, i) = factors.matrixU().template cast<T>();

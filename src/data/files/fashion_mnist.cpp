@@ -2,6 +2,7 @@
 #include "firn/data/fashion_mnist.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>

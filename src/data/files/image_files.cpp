@@ -2,6 +2,7 @@
 #include "firn/data/image_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,6 @@
 // ImageFolder: the list of a folder's images, which are read when they are asked for.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -72,7 +72,7 @@ MpiWorld::MpiWorld() {
   FIRN_CHECK(level >= MPI_THREAD_SERIALIZED, "mpi_group",
              "ask MPI_Init_thread() for MPI_THREAD_SERIALIZED",
              "MPI serves threads at level {}, less than MPI_THREAD_SERIALIZED ({})", level,
-             MPI_THREAD_SERIALIZED);
+             static_cast<int>(MPI_THREAD_SERIALIZED));  // Open MPI has an enum without a name
   for (MPI_Comm* comm : {&data_, &news_}) {
     ok(MPI_Comm_dup(MPI_COMM_WORLD, comm), "MPI_Comm_dup");
     ok(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

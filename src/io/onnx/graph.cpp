@@ -1,6 +1,7 @@
 #include "io/onnx/graph.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>

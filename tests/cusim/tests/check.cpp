@@ -26,9 +26,9 @@ std::string report_on(kernels::LastBlock parts) {
 
 TEST_CASE("a last block sees what the others wrote, if fences and barriers say so") {
   CHECK(report_on({}) == "");
-  CHECK_THAT(report_on({.fence_before = false}), Catch::Contains("data race, read after write"));
-  CHECK_THAT(report_on({.barrier = false}), Catch::Contains("data race, read after write"));
-  CHECK_THAT(report_on({.fence_after = false}), Catch::Contains("data race, read after write"));
+  CHECK_THAT(report_on({.fence_before = false}), contains("data race, read after write"));
+  CHECK_THAT(report_on({.barrier = false}), contains("data race, read after write"));
+  CHECK_THAT(report_on({.fence_after = false}), contains("data race, read after write"));
 }
 
 TEST_CASE("reports name the kernel, the line and the other thread") {
@@ -36,10 +36,10 @@ TEST_CASE("reports name the kernel, the line and the other thread") {
   float* const x = on_device(std::vector<float>(64));
   float* const out = on_device(std::vector<float>{0});
   CHECK(kernels::race_of_blocks(x, out, 64) == cudaErrorLaunchFailure);
-  CHECK_THAT(cusim::last_report(), Catch::Contains("data race, read after write"));
-  CHECK_THAT(cusim::last_report(), Catch::Contains("thread 0 of another block"));
-  CHECK_THAT(cusim::last_report(), Catch::Contains("race_of_blocks_kernel"));
-  CHECK_THAT(cusim::last_report(), Catch::Contains("kernels.cu:"));
+  CHECK_THAT(cusim::last_report(), contains("data race, read after write"));
+  CHECK_THAT(cusim::last_report(), contains("thread 0 of another block"));
+  CHECK_THAT(cusim::last_report(), contains("race_of_blocks_kernel"));
+  CHECK_THAT(cusim::last_report(), contains("kernels.cu:"));
 }
 
 TEST_CASE("device memory that nothing has written") {
@@ -48,7 +48,7 @@ TEST_CASE("device memory that nothing has written") {
   REQUIRE(cudaMalloc(&x, 64 * sizeof(float)) == cudaSuccess);
   float* const y = on_device(std::vector<float>(64));
   CHECK(kernels::unwritten_device(static_cast<float*>(x), y) == cudaErrorLaunchFailure);
-  CHECK_THAT(cusim::last_report(), Catch::Contains("nothing has written"));
+  CHECK_THAT(cusim::last_report(), contains("nothing has written"));
   cusim::reset();
   REQUIRE(cudaMalloc(&x, 64 * sizeof(float)) == cudaSuccess);
   REQUIRE(cudaMemset(x, 0xff, 64 * sizeof(float)) == cudaSuccess);  // written, though with ones

@@ -116,7 +116,7 @@ TEST_CASE("a failed kernel's error stays, and says where") {
   float* const y = on_device(std::vector<float>(32));
   kernels::absent_lanes(y);
   CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
-  CHECK_THAT(cusim::last_report(), Catch::Contains("kernels.cu"));
+  CHECK_THAT(cusim::last_report(), contains("kernels.cu"));
   void* p = nullptr;
   CHECK(cudaMalloc(&p, 16) == cudaErrorLaunchFailure);
   CHECK(cusim::stats().errors == 1);

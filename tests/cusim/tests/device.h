@@ -2,6 +2,7 @@
 // afterwards.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cusim.h"
@@ -10,6 +11,15 @@
 #else
 #include <catch2/catch.hpp>
 #endif
+
+/// The substring matcher under one name in Catch2 2 and 3.
+inline auto contains(const std::string& text) {
+#if __has_include(<catch2/catch_all.hpp>)
+  return Catch::Matchers::ContainsSubstring(text);
+#else
+  return Catch::Matchers::Contains(text);
+#endif
+}
 
 /// A fresh simulator with default settings, and one after.
 struct Fresh {

@@ -216,11 +216,13 @@ TEST_CASE("a relaxed thread may allocate during a capture") {
   void* p = nullptr;
   CHECK(cudaMalloc(&p, 16) == cudaSuccess);
   REQUIRE(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
-  std::thread([] {  // the capture is this thread's own: others may do what they like
+  cudaError_t elsewhere = cudaErrorUnknown;
+  std::thread([&elsewhere] {  // the capture is this thread's own: others may do what they like
     void* q = nullptr;
-    CHECK(cudaMalloc(&q, 16) == cudaSuccess);
+    elsewhere = cudaMalloc(&q, 16);
   })
       .join();
+  CHECK(elsewhere == cudaSuccess);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(s.a, &graph) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);

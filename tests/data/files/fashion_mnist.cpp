@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/error.h"
+#include "support/matchers.h"
 
 using namespace firn;
 using namespace firn::test;

@@ -2,10 +2,10 @@
 #include "firn/data/idx.h"
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "firn/error.h"
 #include "firn/memory.h"
 #include "support/catch.h"
+#include "support/matchers.h"
 
 using namespace firn;
 using namespace firn::test;

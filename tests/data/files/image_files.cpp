@@ -10,9 +10,9 @@
 #include "data/files.h"
 #include "data/files/image_bytes.h"
 #include "data/files/image_skips.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "support/golden.h"
+#include "support/matchers.h"
 #include "support/source_path.h"
 #include "support/values.h"
 

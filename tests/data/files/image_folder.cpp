@@ -8,8 +8,8 @@
 #include "data/files/image_bytes.h"
 #include "data/files/image_skips.h"
 #include "data/loader_sets.h"
-#include "data/matchers.h"
 #include "firn/firn.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -10,9 +10,9 @@
 
 #include "data/files.h"
 #include "data/loader_sets.h"
-#include "data/matchers.h"
 #include "firn/data/loader.h"
 #include "firn/firn.h"
+#include "support/matchers.h"
 #include "support/values.h"
 
 using namespace firn;

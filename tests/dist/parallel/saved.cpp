@@ -7,6 +7,7 @@
 #include "data/files.h"
 #include "dist/parallel/models.h"
 #include "firn/io/checkpoints.h"
+#include "support/thread_check.h"
 
 namespace firn::testing {
 namespace {
@@ -69,7 +70,7 @@ TEST_CASE("[S33][S40] tensor parallel: each rank of a copy has a file, and goes 
     if (first > 0) {
       io::load_run(file, {net, opt});
       const auto found = checkpoints.resume({net, opt});
-      CHECK((found && found->step == first));
+      THREAD_CHECK((found && found->step == first));
     }
     train(net, opt, first, last);
     if (last < 4) {
@@ -101,34 +102,35 @@ TEST_CASE(
     distribute(opt, mesh);
     const std::string one = folder.file("run");
     const std::string own = fmt::format("{}-{}", one, mesh.tp().rank());
-    CHECK(mentions(error_of([&] {
-                     io::save_run(one, {net, opt});
-                   }),
-                   {"save_run", "ranks 0 and 1 have different parts", one.c_str()}));
+    THREAD_CHECK(mentions(error_of([&] {
+                            io::save_run(one, {net, opt});
+                          }),
+                          {"save_run", "ranks 0 and 1 have different parts", one.c_str()}));
     io::Checkpoints checkpoints(one);
-    CHECK(mentions(error_of([&] {
-                     checkpoints.save(1, {net, opt});
-                   }),
-                   {"Checkpoints", "ranks 0 and 1 have different parts", one.c_str()}));
+    THREAD_CHECK(mentions(error_of([&] {
+                            checkpoints.save(1, {net, opt});
+                          }),
+                          {"Checkpoints", "ranks 0 and 1 have different parts", one.c_str()}));
     io::Checkpoints of_rank(own + "-steps");
     const int step = group.rank() == 3 ? 2 : 1;
-    CHECK(mentions(error_of([&] {
-                     of_rank.save(step, {net, opt});
-                   }),
-                   {step == 2 ? "rank 0 saves step 1" : "has failed"}));
+    THREAD_CHECK(mentions(error_of([&] {
+                            of_rank.save(step, {net, opt});
+                          }),
+                          {step == 2 ? "rank 0 saves step 1" : "has failed"}));
     // One rank's disk fails: all ranks know it, and can go on.
     const std::string here = group.rank() == 1 ? own + "/no/such/folder/run" : own;
-    CHECK(mentions(error_of([&] {
-                     io::save_run(here, {net, opt});
-                   }),
-                   {group.rank() == 1 ? "no/such/folder" : "has failed"}));
+    THREAD_CHECK(mentions(error_of([&] {
+                            io::save_run(here, {net, opt});
+                          }),
+                          {group.rank() == 1 ? "no/such/folder" : "has failed"}));
     train(net, opt, 0, 1);
     io::save_run(own, {net, opt});
     group.barrier();
-    CHECK(mentions(error_of([&] {
-                     io::load_run(fmt::format("{}-{}", one, 1 - mesh.tp().rank()), {net, opt});
-                   }),
-                   {"optim.place", "part 0 of 2 of stage 0 of 1", "part 1 of 2"}));
+    THREAD_CHECK(
+        mentions(error_of([&] {
+                   io::load_run(fmt::format("{}-{}", one, 1 - mesh.tp().rank()), {net, opt});
+                 }),
+                 {"optim.place", "part 0 of 2 of stage 0 of 1", "part 1 of 2"}));
     io::load_run(own, {net, opt});
     train(net, opt, 1, 2);
     throw Error("test", "came to its end");
@@ -157,12 +159,12 @@ TEST_CASE(
     distribute(opt, mesh);
     opt.backward((weight * weight).sum());
     fails = true;
-    CHECK(mentions(error_of([&] { opt.step(); }),
-                   {group.rank() == 2 ? "no more disk" : "has failed"}));
-    CHECK(values_of(weight) == std::vector<double>(4, 1.0));
+    THREAD_CHECK(mentions(error_of([&] { opt.step(); }),
+                          {group.rank() == 2 ? "no more disk" : "has failed"}));
+    THREAD_CHECK(values_of(weight) == std::vector<double>(4, 1.0));
     fails = false;
-    CHECK(opt.step().applied());
-    CHECK(values_of(weight) == std::vector<double>(4, -1.0));
+    THREAD_CHECK(opt.step().applied());
+    THREAD_CHECK(values_of(weight) == std::vector<double>(4, -1.0));
     throw Error("test", "came to its end");
   });
   for (const std::string& e : errors) CHECK(mentions(e, {"came to its end"}));

@@ -2,6 +2,7 @@
 #include "dist/zero/zero.h"
 #include "firn/optim/health.h"
 #include "firn/runtime/rollback.h"
+#include "support/thread_check.h"
 
 namespace firn::testing {
 namespace {
@@ -59,10 +60,10 @@ TEST_CASE(
               return t.loss(first, last);
             });
           });
-          CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
+          THREAD_CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
         }
         default_generator().set(stream);
-        CHECK(t.batch().weight() == 24);
+        THREAD_CHECK(t.batch().weight() == 24);
         return weights_of(t.opt);
       };
       check_no_trace(run);
@@ -87,12 +88,12 @@ TEST_CASE("[S40][S42][S43] zero 3: a rank that fails between two layers leaves n
               return cross_entropy(t.net.b(h), t.rows.y.slice(0, first, last));
             });
           });
-          CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
+          THREAD_CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
         }
-        CHECK(t.opt.loss_totals().weight == totals.weight);
+        THREAD_CHECK(t.opt.loss_totals().weight == totals.weight);
         if (whole) const optim::WholeWeights weights(t.opt);
         default_generator().set(stream);
-        CHECK(t.batch().weight() == 24);
+        THREAD_CHECK(t.batch().weight() == 24);
         return weights_of(t.opt);
       };
       check_no_trace(run);
@@ -134,8 +135,8 @@ TEST_CASE("[S40][S42][S43] zero 2: a backward pass that throws on one rank fails
             add_hook(hidden, [](const Tensor&) -> Tensor { throw Error("hook", "no"); });
           const std::string error =
               error_of([&] { t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)); });
-          CHECK(mentions(error, {group.rank() == 1 ? "no" : "rank 1 has failed"}));
-          CHECK(mentions(error_of([&] { t.opt.backward(t.loss(0, 2)); }), {"zero_grad()"}));
+          THREAD_CHECK(mentions(error, {group.rank() == 1 ? "no" : "rank 1 has failed"}));
+          THREAD_CHECK(mentions(error_of([&] { t.opt.backward(t.loss(0, 2)); }), {"zero_grad()"}));
           t.opt.zero_grad();
         }
         cycle();
@@ -162,9 +163,9 @@ TEST_CASE("[S22][S37][S43] zero 2: if memory runs out on one rank, all halve the
               }
               return t.loss(first, last);
             });
-        CHECK(report.weight() == 24);
-        CHECK(report.micro_steps() == 6);
-        CHECK(report.micro_batch() == 4);
+        THREAD_CHECK(report.weight() == 24);
+        THREAD_CHECK(report.micro_steps() == 6);
+        THREAD_CHECK(report.micro_batch() == 4);
         return weights_of(t.opt);
       },
       {.deadline = 20});
@@ -181,8 +182,8 @@ TEST_CASE("[S37][S43] zero 2: with keep_accumulator a cycle is as before if memo
           const Tensor hidden = t.net.a(t.rows.x);
           if (group.rank() == 1)
             add_hook(hidden, [](const Tensor&) -> Tensor { throw OutOfMemory("none", 1); });
-          CHECK_THROWS_AS(t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)),
-                          OutOfMemory);
+          THREAD_CHECK_THROWS_AS(t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)),
+                                 OutOfMemory);
         }
         t.opt.backward(t.loss(8 * group.rank(), 8 * group.rank() + 8 - micro));
         t.opt.step();
@@ -211,7 +212,7 @@ TEST_CASE("[S37][S43] zero 2: a cycle is rolled back on all ranks", "[host]") {
     t.opt.backward(t.loss(8 * group.rank() + 4, 8 * group.rank() + 8));
     t.opt.step();
     t.opt.no_samples();
-    CHECK(t.opt.step().weight() == 24);
+    THREAD_CHECK(t.opt.step().weight() == 24);
     return weights_of(t.opt);
   };
   using Weights = std::vector<double>;
@@ -259,7 +260,7 @@ TEST_CASE("[S43] zero 2: what asks for a whole gradient is refused", "[host]") {
     const std::string set = error_of([&] { t.net.a.weight.set_grad(Tensor()); });
     const std::string health = error_of([&] { (void)optim::gradient_health(t.opt, f16); });
     t.opt.step();
-    CHECK_FALSE(t.net.a.weight.grad().defined());
+    THREAD_CHECK(!t.net.a.weight.grad().defined());
     const dist::Mesh mesh(group, {.pp = 2});
     SmallMlp stage;
     optim::SGD second(stage.parameters());
@@ -285,7 +286,7 @@ TEST_CASE("[S43] zero 2: a parameter leaves its optimizer as it was", "[host]") 
     }
     const Rows rows(8, 7, 3, 5);
     cross_entropy(net(rows.x), rows.y).sum.backward();
-    CHECK(net.a.weight.grad().defined());
+    THREAD_CHECK(net.a.weight.grad().defined());
     return 0;
   });
 }

@@ -3,6 +3,7 @@
 #include "dist/zero/zero.h"
 #include "firn/io/run.h"
 #include "firn/runtime/storage.h"
+#include "support/thread_check.h"
 
 namespace firn::testing {
 namespace {
@@ -35,7 +36,7 @@ TEST_CASE("[S43] zero 3: a weight has memory while its module runs", "[host]") {
     }
     optim::SGD opt(net.parameters(), {.lr = 0.1});
     distribute(opt, group, {.zero = 3});
-    for (const Tensor& p : opt.parameters()) CHECK_FALSE(is_here(p));
+    for (const Tensor& p : opt.parameters()) THREAD_CHECK(!is_here(p));
     std::vector<bool> within;
     net.in.add_forward_hook([&](nn::Module&, const nn::CallTensors&, const nn::CallTensors&) {
       within.push_back(is_here(net.in.weight));
@@ -47,11 +48,11 @@ TEST_CASE("[S43] zero 3: a weight has memory while its module runs", "[host]") {
       after = values_of(net(batch.ids));
       net.train();
     }
-    CHECK(after == before);
-    CHECK(within == std::vector<bool>{true, false});
-    for (const Tensor& p : opt.parameters()) CHECK_FALSE(is_here(p));
+    THREAD_CHECK(after == before);
+    THREAD_CHECK(within == std::vector<bool>{true, false});
+    for (const Tensor& p : opt.parameters()) THREAD_CHECK(!is_here(p));
     opt.backward(batch.loss(net));
-    for (const Tensor& p : opt.parameters()) CHECK_FALSE(is_here(p));
+    for (const Tensor& p : opt.parameters()) THREAD_CHECK(!is_here(p));
     opt.step();
     return 0;
   });
@@ -72,7 +73,7 @@ TEST_CASE("[S28][S43] zero 3: weights that all ranks write are those of the next
         for (const Tensor& t : opt.parameters()) t.fill_(0.25);
       }
       for (const Tensor& t : opt.parameters())
-        for (const double v : values_of(t)) REQUIRE(v == 0.25);
+        for (const double v : values_of(t)) THREAD_CHECK(v == 0.25);
       train(net, opt, 1, 2);
       std::vector<double> out = weights_of(opt);
       {
@@ -103,7 +104,7 @@ TEST_CASE("[S33][S40][S43] zero 3: a saved run is the file of undivided ranks", 
     train(net, opt, first, last);
     if (last < 4) io::save_run(file, {net, opt});
     for (const Tensor& p : opt.parameters())
-      if (zero == 3) CHECK_FALSE(is_here(p));
+      if (zero == 3) THREAD_CHECK(!is_here(p));
     return weights_of(opt);
   };
   using Weights = std::vector<double>;
@@ -129,12 +130,12 @@ TEST_CASE("[S43] zero 3: one rank reads whole weights, which all have kept", "[h
     distribute(opt, group, {.zero = 3});
     {
       const optim::WholeWeights whole(opt);
-      if (group.rank() == 1) CHECK(weights_of(opt) == before);
+      if (group.rank() == 1) THREAD_CHECK(weights_of(opt) == before);
       const NoGrad guard;
       net.in.bias.fill_(0.5);
     }
-    for (const Tensor& p : opt.parameters()) CHECK_FALSE(is_here(p));
-    for (const double v : values_of(net.in.bias)) CHECK(v == 0.5);
+    for (const Tensor& p : opt.parameters()) THREAD_CHECK(!is_here(p));
+    for (const double v : values_of(net.in.bias)) THREAD_CHECK(v == 0.5);
     train(net, opt, 0, 1);
     return 0;
   });

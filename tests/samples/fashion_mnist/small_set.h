@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/files.h"
-#include "data/matchers.h"
+#include "support/matchers.h"
 #include "support/program/process.h"
 
 namespace firn::test {
