@@ -87,12 +87,6 @@ struct ResidentBatches::State {
   }
   Tensor order_of(std::int64_t number) const;
   std::int64_t remaining() const noexcept { return end - at.sample; }
-  /// Where an epoch ends that goes on at sample `from`.
-  std::int64_t end_from(std::int64_t from) const noexcept {
-    const std::int64_t samples = positions.samples();
-    if (from >= samples) return from;
-    return options.drop_last ? samples - (samples - from) % options.batch : samples;
-  }
   bool reorders() const noexcept { return options.shuffle || !options.lengths.empty(); }
   void require(std::int64_t count) const {
     FIRN_CHECK(count >= 1, kOp, "1 or more", "{} samples asked for", count);
@@ -156,7 +150,7 @@ void ResidentBatches::State::go_to(LoaderPosition to, const Tensor& its_order) {
                its_order.bytes());
   move_cursor(to);
   at = before = to;
-  end = end_from(to.sample);
+  end = std::max(to.sample, positions.samples());
 }
 
 ResidentBatches::ResidentBatches(const ImageDataset& set, const LoaderOptions& options) try {

@@ -36,6 +36,13 @@ std::vector<std::uint64_t> JsonReader::numbers(std::size_t most) {
   return out;
 }
 
+bool JsonReader::null() {
+  constexpr std::string_view kNull = "null";
+  if (!std::string_view(text_).substr(value_at()).starts_with(kNull)) return false;
+  at_ += kNull.size();
+  return true;
+}
+
 std::uint64_t JsonReader::number() {
   const std::size_t first = value_at();
   whole("a whole number");

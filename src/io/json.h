@@ -46,6 +46,8 @@ class JsonReader {
   std::uint64_t number();
   /// A list of at most `most` whole numbers.
   std::vector<std::uint64_t> numbers(std::size_t most);
+  /// Whether null is next, which is then behind.
+  bool null();
   /// The text of a string, a number, true, false or null. Skips a list or an object and returns
   /// false.
   bool scalar(std::string_view& value);

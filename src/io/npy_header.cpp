@@ -81,9 +81,15 @@ class HeaderReader {
       fail(at,
            fmt::format("dtype {} is how bfloat16 is saved, which is not a dtype of NumPy", shown),
            "save it as float32, or as safetensors");
+    const auto name_of = [](std::string_view type) {
+      return std::find_if(std::begin(kNames), std::end(kNames),
+                          [&](const auto& name) { return name.first == type; });
+    };
+    const char* const ordered = "it begins with '<' or '>'";
+    if (name_of(text) != std::end(kNames))
+      fail(at, fmt::format("dtype {} has no byte order", shown), ordered);
     const std::string_view type = text.empty() ? text : text.substr(1);
-    const auto* const known = std::find_if(std::begin(kNames), std::end(kNames),
-                                           [&](const auto& name) { return name.first == type; });
+    const auto* const known = name_of(type);
     if (known != std::end(kNames))
       h.dtype = known->second;
     else
@@ -92,7 +98,8 @@ class HeaderReader {
     const char order = text.front();
     const bool one_byte = type.back() == '1';
     if (order != '<' && order != '>' && order != '=' && !(order == '|' && one_byte))
-      fail(at, fmt::format("dtype {} has no byte order", shown), "it begins with '<' or '>'");
+      fail(at, fmt::format("dtype {} has no byte order", shown),
+           one_byte ? "it begins with '|'" : ordered);
     h.big_endian = order == '>';
   }
 
@@ -104,12 +111,15 @@ class HeaderReader {
       if (!shape.empty() && !comma) fail(at_, "expected ',' or ')'");
       const std::size_t at = place();
       const std::uint64_t size = number();
-      if (shape.size() == kMaxRank) fail(at, fmt::format("more than {} axes", kMaxRank));
+      if (shape.size() == kMaxRank)
+        fail(at, fmt::format("more than {} axes, which a tensor cannot have", kMaxRank),
+             "reshape the array before it is saved");
       if (__builtin_mul_overflow(bound, size == 0 ? 1u : size, &bound) ||
           bound >= static_cast<std::uint64_t>(kMaxElements))
         fail(at,
              "the sizes make too many elements; a tensor has fewer than 2^56, with sizes of 0 "
-             "counted as 1");
+             "counted as 1",
+             "save a part of the array");
       shape.push_back(static_cast<std::int64_t>(size));
       comma = accept(',');
     }
@@ -194,7 +204,8 @@ NpyHeader read_npy_header(const char* op, InputFile& in) {
   const int version = start[6];
   if (version < 1 || version > 3 || start[7] != 0)
     in.fail(fmt::format("byte 6: format version {}.{}, and 1.0, 2.0 and 3.0 are known", version,
-                        start[7]));
+                        start[7]),
+            "save it by numpy.save() of an older version");
   unsigned char size[4] = {};
   read_part(in, size, version == 1 ? 2 : 4, "the length of the header");
   std::uint64_t length = 0;

@@ -18,6 +18,9 @@ constexpr std::pair<std::string_view, DType> kNames[] = {
     {"I16", DType::i16},         {"U16", DType::u16},        {"U32", DType::u32},
     {"F8_E4M3", DType::f8_e4m3}, {"F8_E5M2", DType::f8_e5m2}};
 
+/// More are no shape that any program writes.
+constexpr std::size_t kMostAxes = 1000;
+
 class HeaderReader {
  public:
   HeaderReader(const JsonSource& source, std::string& text) : json_(source, text) {}
@@ -33,6 +36,7 @@ class HeaderReader {
         if (std::exchange(has_metadata, true))
           json_.fail_at(json_.place_of(name),
                         fmt::format("the name \"{}\" is used twice", kMetadataKey));
+        if (json_.null()) return;
         std::vector<std::string_view> keys;
         json_.object([&](std::string_view key) {
           json_.add(keys, key);
@@ -55,28 +59,35 @@ class HeaderReader {
     const std::string name = quoted_for_message(entry_name);
     static constexpr std::string_view kFields[] = {"dtype", "shape", "data_offsets"};
     bool seen[3] = {};
+    std::vector<std::string_view> others;
     json_.object([&](std::string_view field) {
       const auto known = std::find(std::begin(kFields), std::end(kFields), field);
-      if (known == std::end(kFields))
-        json_.fail_at(json_.place_of(field),
-                      fmt::format("{} has an unknown field {}", name, quoted_for_message(field)));
+      if (known == std::end(kFields)) {
+        json_.add(others, field);
+        std::string_view skipped;
+        json_.scalar(skipped);
+        return;
+      }
       if (std::exchange(seen[known - std::begin(kFields)], true))
         json_.fail_at(json_.place_of(field), fmt::format("{} has two {}", name, field));
       const std::size_t at = json_.value_at();
       if (field == "dtype") {
-        e.dtype = dtype(name, json_.string());
+        read_dtype(e, json_.string());
       } else if (field == "shape") {
         std::uint64_t bound = 1;
-        for (const std::uint64_t size : json_.numbers(kMaxRank + 1)) {
-          if (e.shape.size() == kMaxRank)
-            json_.fail_at(at, fmt::format("{} has more than {} axes", name, kMaxRank));
+        const auto sizes = json_.numbers(kMostAxes + 1);
+        if (sizes.size() > static_cast<std::size_t>(kMaxRank) && e.foreign.empty())
+          e.foreign =
+              fmt::format("has {} axes, and a tensor has {} at most", sizes.size(), kMaxRank);
+        for (const std::uint64_t size : sizes) {
           if (__builtin_mul_overflow(bound, size == 0 ? 1u : size, &bound) ||
               bound >= static_cast<std::uint64_t>(kMaxElements))
             json_.fail_at(
                 at, fmt::format("the sizes of {} make too many elements; a tensor has fewer than "
                                 "2^56, with sizes of 0 counted as 1",
                                 name));
-          e.shape.push_back(static_cast<std::int64_t>(size));
+          if (sizes.size() <= static_cast<std::size_t>(kMaxRank))
+            e.shape.push_back(static_cast<std::int64_t>(size));
         }
       } else {
         const auto offsets = json_.numbers(kMaxRank + 1);
@@ -92,11 +103,13 @@ class HeaderReader {
     return e;
   }
 
-  DType dtype(const std::string& name, std::string_view text) const {
+  static void read_dtype(Entry& e, std::string_view text) {
     for (const auto& [known, t] : kNames)
-      if (known == text) return t;
-    json_.fail_at(json_.place_of(text), fmt::format("{} has dtype {}, which firn does not have",
-                                                    name, quoted_for_message(text)));
+      if (known == text) {
+        e.dtype = t;
+        return;
+      }
+    e.foreign = fmt::format("has dtype {}, which firn does not have", quoted_for_message(text));
   }
 
   JsonReader json_;

@@ -25,6 +25,8 @@ struct Entry {
   DType dtype = DType::f32;
   Shape shape;
   std::uint64_t begin = 0, end = 0;  ///< byte range, counted from the end of the header
+  /// Why no tensor can have it: a dtype that firn lacks, or too many axes. Empty: one can.
+  std::string foreign = {};
 };
 
 struct Header {
@@ -35,8 +37,9 @@ struct Header {
 
 /// Parses a header. Decodes escapes in `text` in place, and the result points into it. Throws
 /// IoError, naming the byte within the header, unless it is an object of tensors and metadata in
-/// UTF-8. Each name may occur once, dtypes must be firn's, and a shape must be one that tensors can
-/// have (kMaxElements). The caller checks the byte ranges of the tensors.
+/// UTF-8. Each name may occur once, and a shape must have less than kMaxElements elements. A dtype
+/// that firn lacks and more axes than a tensor has make the entry foreign. Further fields of an
+/// entry are skipped, and metadata may be null. The caller checks the byte ranges of the tensors.
 Header parse_header(const JsonSource& source, std::string& text);
 
 /// The format's name of a dtype: "F32".

@@ -173,7 +173,9 @@ class Loader {
   void use(const std::string& name, const nn::detail::TreeTensor& t, Source& source) {
     source.used = true;
     const Entry& e = *source.item->entry;
-    if (e.shape != t.tensor.shape()) {
+    if (!e.foreign.empty()) {
+      report.mismatched.push_back({name, e.foreign});
+    } else if (e.shape != t.tensor.shape()) {
       report.mismatched.push_back(
           {name, fmt::format("is {}, the module's is {}", e.shape, t.tensor.shape())});
     } else if (is_floating(e.dtype) != is_floating(t.tensor.dtype())) {
@@ -208,6 +210,7 @@ class Loader {
   }
 
   static bool same_elements(const Item& a, const Item& b) {
+    if (!a.entry->foreign.empty() || !b.entry->foreign.empty()) return false;
     if (a.entry->shape != b.entry->shape || a.entry->dtype != b.entry->dtype) return false;
     const Tensor x = a.read(), y = b.read();
     return x.bytes() == 0 || std::memcmp(x.view().data, y.view().data, x.bytes()) == 0;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 
 #include "base/check.h"
 #include "io/file/atomic_file.h"
+#include "io/file/input_file.h"
 #include "io/file/locked_folder.h"
 #include "io/file/path.h"
 #include "io/safetensors_header.h"
@@ -86,16 +88,50 @@ std::vector<std::string> free_names(const std::string& folder, std::size_t count
   }
 }
 
-/// Files that the folder's index names; none if it cannot be read.
-std::vector<std::string> files_of_index(const std::string& path) {
-  if (!exists(path)) return {};
+/// Files that an index names. Throws IoError if it cannot be read.
+std::set<std::string> files_of_index(const std::string& path) {
   std::set<std::string> files;
+  std::string text;
+  for (const auto& weight : read_shard_index(kOp, path, text).weights) files.emplace(weight.file);
+  return files;
+}
+
+bool is_shard(std::string_view file) {
+  return file.starts_with("model-") && file.ends_with(".safetensors");
+}
+
+/// The index that a folder has, and the files that it names.
+struct OldIndex {
+  std::set<std::string> files;
+  std::string text;  ///< empty: there is none, or it cannot be read and what it names stays
+};
+
+OldIndex old_index(const std::string& path) {
+  OldIndex old;
+  if (!exists(path)) return old;
   try {
-    std::string text;
-    for (const auto& weight : read_shard_index(kOp, path, text).weights) files.emplace(weight.file);
-  } catch (const IoError&) {  // it is replaced, and what it may have named stays
+    old.files = files_of_index(path);
+    InputFile file(kOp, path);
+    old.text.resize(file.bytes());
+    file.read_all(old.text.data(), old.text.size());
+  } catch (const IoError&) {
+    old = {};
   }
-  return {files.begin(), files.end()};
+  return old;
+}
+
+/// Removes what savers left that died: files that they were writing, since their names may not come
+/// up again, and whole shards that no index names. A saver that dies leaves a temporary index with
+/// the names of its shards, or one with those that its own index replaced.
+void remove_leftovers(const std::string& prefix, const OldIndex& old) {
+  AtomicFile::remove_leftovers(prefix, is_shard);
+  if (old.text.empty() && exists(prefix + std::string(kIndexName))) return;
+  AtomicFile::remove_leftovers(
+      prefix, [](std::string_view target) { return target == kIndexName; },
+      [&](const std::string& left) {
+        for (const std::string& file : files_of_index(left))
+          if (is_shard(file) && !old.files.contains(file)) ::unlink((prefix + file).c_str());
+      });
 }
 
 std::string index_of(const std::vector<Shard>& shards, const std::vector<std::string>& names,
@@ -128,22 +164,29 @@ std::string save_safetensors_shards(const std::string& folder, std::span<const N
     FIRN_CHECK(m.first != kTotalSize, kOp, "leave it out: it is written by itself",
                "the metadata key \"{}\" is the index's own", kTotalSize);
 
+  if (folder.empty())
+    throw IoError(kOp, folder, "the path is empty", "name a folder: \".\" is the current one");
   const LockedFolder lock(kOp, folder, LockedFolder::IfLocked::wait);
-  const std::string prefix = folder.empty() || folder.back() == '/' ? folder : folder + "/";
-  // What savers left that died: their names may not come up again.
-  AtomicFile::remove_leftovers(prefix, [](std::string_view target) {
-    return target.starts_with("model-") && target.ends_with(".safetensors");
-  });
+  const std::string prefix = folder.back() == '/' ? folder : folder + "/";
   std::string index_path = prefix + std::string(kIndexName);  // not const: returned by a move
   const std::vector<Shard> shards = divided(tensors, options.max_bytes);
+  const OldIndex old = old_index(index_path);
+  remove_leftovers(prefix, old);
   const std::vector<std::string> names = free_names(prefix, shards.size());
-  std::vector<std::string> old = files_of_index(index_path);
-  for (std::string& name : old) name = prefix + name;
+  std::vector<std::string> replaced;
+  for (const std::string& name : old.files) replaced.push_back(prefix + name);
   const std::string index = index_of(shards, names, metadata);
   FIRN_CHECK(index.size() <= kLongestHeader, kOp, "shorten names and metadata",
              "the index takes {} bytes; it may have at most {}", index.size(), kLongestHeader);
 
   Written written;
+  // Says, if this process dies between the new index and the removal of the old shards, which those
+  // are. It never becomes the index.
+  std::optional<AtomicFile> names_of_old;
+  if (!old.text.empty()) {
+    names_of_old.emplace(kOp, index_path);
+    names_of_old->write(old.text.data(), old.text.size());
+  }
   AtomicFile index_file(kOp, index_path);
   index_file.write(index.data(), index.size());
   for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -160,7 +203,7 @@ std::string save_safetensors_shards(const std::string& folder, std::span<const N
   }
   written.keep();
   // The index no longer names them.
-  for (const std::string& path : old) ::unlink(path.c_str());
+  for (const std::string& path : replaced) ::unlink(path.c_str());
   return index_path;
 }
 FIRN_OUT_OF_MEMORY("save_safetensors_shards")

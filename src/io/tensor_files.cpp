@@ -85,7 +85,7 @@ void TensorFile::check_extents() const {
   std::uint64_t at = 0;
   for (const Entry* e : order) {
     const std::uint64_t want = static_cast<std::uint64_t>(e->shape.product()) * size_of(e->dtype);
-    if (e->end - e->begin != want)
+    if (e->foreign.empty() && e->end - e->begin != want)
       fail(*e, fmt::format("is {} {}, which takes {} bytes, and has {}", e->shape, e->dtype, want,
                            e->end - e->begin));
     if (e->begin != at)
@@ -112,6 +112,9 @@ void TensorFile::check_booleans(const Entry& e, const Tensor& t) const {
 }
 
 Tensor TensorFile::read(const Entry& e) const {
+  if (!e.foreign.empty())
+    file_.fail(fmt::format("{} {}", quoted_for_message(e.name), e.foreign),
+               "its other tensors can be read by name (SafetensorsFile), or into a module");
   const std::uint64_t begin = data_ + e.begin;
   Tensor t;
   if (map_ && begin % size_of(e.dtype) == 0 && e.end > e.begin) {
@@ -209,6 +212,8 @@ std::vector<std::size_t> TensorFiles::order_of_bytes() const {
 
 std::vector<NamedTensor> TensorFiles::read_all() const {
   std::vector<NamedTensor> tensors(items_.size());
+  for (const Item& item : items_)  // before elements are read
+    if (!item.entry->foreign.empty()) item.read();
   for (const std::size_t i : order_of_bytes())
     tensors[i] = {std::string(items_[i].entry->name), items_[i].read()};
   return tensors;
@@ -232,6 +237,15 @@ const Entry& entry_of(const detail::TensorFiles& files, const std::string& name)
   FIRN_CHECK(item, kOp, "names() lists what it has", "{} has no tensor {}", files.path(),
              quoted_for_message(name));
   return *item->entry;
+}
+
+/// The same of one that a tensor can have.
+const Entry& own_entry_of(const detail::TensorFiles& files, const std::string& name) {
+  const Entry& entry = entry_of(files, name);
+  if (!entry.foreign.empty())
+    throw IoError(kOp, files.path(), fmt::format("{} {}", quoted_for_message(name), entry.foreign),
+                  "its other tensors can be read");
+  return entry;
 }
 
 }  // namespace
@@ -258,11 +272,11 @@ bool SafetensorsFile::contains(const std::string& name) const noexcept {
 }
 
 const Shape& SafetensorsFile::shape(const std::string& name) const {
-  return entry_of(*files_, name).shape;
+  return own_entry_of(*files_, name).shape;
 }
 
 DType SafetensorsFile::dtype(const std::string& name) const {
-  return entry_of(*files_, name).dtype;
+  return own_entry_of(*files_, name).dtype;
 }
 
 std::vector<Metadata> SafetensorsFile::metadata() const try { return files_->metadata(); }

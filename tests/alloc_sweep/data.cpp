@@ -75,7 +75,10 @@ class Epoch : public Work {
 /// A loop that begins in mid-epoch, by length: whatever fails, the position stays.
 class OneBatch : public Work {
  public:
-  void run() override { taken_.take(*loader_.begin()); }
+  void run() override {
+    loader_.seek(loader_.position());
+    taken_.take(*loader_.begin());
+  }
   std::string kept() override {
     const data::LoaderPosition p = loader_.position();
     return std::to_string(p.epoch) + "/" + std::to_string(p.sample);

@@ -169,7 +169,8 @@ TEST_CASE("loader: loops and positions", "[host]") {
     CHECK(batch.position == LoaderPosition{1, 4});
     break;
   }
-  // A loop that was left goes on, also by the number of its epoch. Another epoch begins anew.
+  // seek() goes on with a loop that was left, also by the number of its epoch.
+  loader.seek(loader.position());
   CHECK(ids_of(loader, 1) == std::vector<std::int64_t>(order1.begin() + 4, order1.end()));
   CHECK(ids_of(loader, 5) == order5);
   CHECK(ids_of(loader, 5) == order5);
@@ -184,6 +185,56 @@ TEST_CASE("loader: loops and positions", "[host]") {
   loader.seek({0, 3});
   CHECK(ids_of(loader, 0) == std::vector<std::int64_t>(order0.begin() + 3, order0.end()));
   static_assert(sizeof(LoaderPosition) <= 16 && std::is_trivially_copyable_v<LoaderPosition>);
+}
+
+TEST_CASE("[S31] loader: a loop has all of its epoch, whatever was looked at before", "[host]") {
+  Loader loader(numbered_set(10), {.batch = 4, .shuffle = true, .seed = 1, .workers = 1});
+  Loader same(numbered_set(10), {.batch = 4, .shuffle = true, .seed = 1});
+  const auto order0 = ids_of(same, 0), order1 = ids_of(same, 1), order2 = ids_of(same, 2);
+  CHECK(loader.begin()->size() == 4);
+  std::vector<std::int64_t> ids;
+  for (const auto& batch : loader)  // of epoch 1, since 0 was looked at
+    for (const std::int64_t id : batch.ids.to_vector<std::int64_t>()) ids.push_back(id);
+  CHECK(ids == order1);
+  const auto look_at = [&](std::int64_t epoch, std::int64_t batches) {
+    for (const auto& batch : loader.epoch(epoch))
+      if (--batches == 0) return batch.size();
+    return std::int64_t{0};
+  };
+  look_at(2, 1);
+  CHECK(ids_of(loader, 2) == order2);
+  CHECK(look_at(2, 3) == 2);  // the last batch
+  CHECK(ids_of(loader, 2) == order2);
+  look_at(0, 2);
+  CHECK(loader.position() == LoaderPosition{0, 8});
+  CHECK(loader.begin()->position == LoaderPosition{1, 4});
+  // A position that was sought holds until a batch was taken.
+  loader.seek({0, 4});
+  CHECK(ids_of(loader, 0) == std::vector<std::int64_t>(order0.begin() + 4, order0.end()));
+  CHECK(ids_of(loader, 0) == order0);
+  loader.seek({0, 4});
+  CHECK(ids_of(loader, 2) == order2);
+  CHECK(data::LoaderBatch{}.size() == 0);
+}
+
+TEST_CASE("[S31] loader: drop_last leaves out the same samples wherever a seek() goes", "[host]") {
+  const int workers = GENERATE(0, 2);
+  for (const std::int64_t n : {32, 35})
+    for (const std::int64_t from : {0, 8, 18, 31, 32, 35}) {
+      if (from > n) continue;
+      CAPTURE(n, from);
+      Loader loader(numbered_set(n), {.batch = 8, .drop_last = true, .workers = workers});
+      loader.seek({0, from});
+      std::vector<std::int64_t> sizes;
+      std::int64_t taken = 0;
+      for (const auto& batch : loader.epoch(0)) {
+        sizes.push_back(batch.size());
+        taken += batch.size();
+      }
+      CHECK(loader.samples() == 32);
+      CHECK(taken == std::max<std::int64_t>(32 - from, 0));
+      for (std::size_t i = 0; i + 1 < sizes.size(); ++i) CHECK(sizes[i] == 8);
+    }
 }
 
 TEST_CASE("loader: a position of a set of 10^9 samples is found at once", "[host]") {
@@ -333,7 +384,8 @@ TEST_CASE("loader: calls that make no sense are refused", "[host]") {
   auto first = loader.begin();
   CHECK_THAT(error_of([&] { (*first)[2]; }), contains("field 2 of a batch with 2"));
   auto second = loader.begin();
-  CHECK(second->ids.to_vector<std::int64_t>()[0] == 4);
+  CHECK(second->ids.to_vector<std::int64_t>()[0] == 0);
+  CHECK(second->position == LoaderPosition{1, 4});
   CHECK_THAT(error_of([&] { ++first; }), contains("seek() or another loop has moved"));
   ++second;
   loader.seek({0, 0});

@@ -220,13 +220,16 @@ TEST_CASE("[S31] between two batches a Loader and ResidentBatches go on alike, a
     data::ResidentBatches resident(set, options);
     loader.seek({1, sample});
     resident.seek({1, sample});
+    std::int64_t taken = 0;
     for (const auto& batch : loader) {
       REQUIRE(resident.next_size() == batch.size());
-      CHECK((!drop_last || batch.size() == 4));
+      CHECK((batch.size() == 4 || batch.position.sample == loader.samples()));
+      taken += batch.size();
       expect_same("x", values_of(resident.next().x), values_of(batch.x()));
       CHECK(resident.position() == batch.position);
       CHECK(batch.position.sample <= loader.samples());
     }
+    CHECK(taken == std::max<std::int64_t>(loader.samples() - sample, 0));
     CHECK(resident.remaining() == 0);
     CHECK(loader.position() == data::LoaderPosition{2, 0});
   }
@@ -260,4 +263,18 @@ TEST_CASE("ResidentBatches: objects that were moved away say so") {
   CHECK_THROWS_WITH(resident.options(), contains("moved away"));
   CHECK_THROWS_WITH(resident.begin_epoch(0), contains("moved away"));
   CHECK_THROWS_WITH(resident.next(), contains("moved away"));
+}
+
+TEST_CASE("[S31] ResidentBatches: drop_last leaves out the same samples wherever a seek() goes") {
+  data::ResidentBatches resident(data::ImageDataset(random_set(35)),
+                                 {.batch = 8, .drop_last = true});
+  for (const std::int64_t from : {0, 8, 18, 31, 32, 35}) {
+    resident.seek({0, from});
+    const std::int64_t left = std::max<std::int64_t>(32 - from, 0);
+    CAPTURE(from);
+    CHECK(resident.remaining() == left);
+    std::int64_t taken = 0;
+    while (resident.remaining() > 0) taken += resident.next().y.numel();
+    CHECK(taken == left);
+  }
 }

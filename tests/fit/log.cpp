@@ -1,8 +1,14 @@
 // What the log of fit() says is what was used (S44).
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "data/files.h"
+#include "data/matchers.h"
 #include "fit/small_runs.h"
 #include "support/catch.h"
 #include "support/matchers.h"
@@ -160,6 +166,27 @@ TEST_CASE("records: a log keeps what it is told to, and fails whole", "[host]") 
     train::RunLog full("/dev/full");
     CHECK_THROWS_WITH(full.write(train::Record("a")), test::contains("full"));
   }
+}
+
+TEST_CASE("records: a log in a pipe needs a reader, and a path ends where its text does",
+          "[host]") {
+  const test::TempFolder folder;
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(train::RunLog(pipe), test::contains("start the reader of the pipe first"));
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  REQUIRE(reader >= 0);
+  train::RunLog log(pipe);
+  log.write(train::Record("note"));
+  char text[64] = {};
+  CHECK(::read(reader, text, sizeof text) == 18);
+  CHECK(std::string(text) == "{\"record\":\"note\"}\n");
+  ::close(reader);
+  CHECK_THROWS_WITH(log.write(train::Record("note")),
+                    test::contains("the reader of the pipe is gone"));
+  const std::string cut = folder.file("log") + std::string("\0x", 2);
+  CHECK_THROWS_WITH(train::RunLog(cut), test::contains("a NUL character follows"));
+  CHECK_FALSE(std::filesystem::exists(folder.file("log")));
 }
 
 TEST_CASE("[S44] fit: the log shows the memory of a cycle, the same way after a resume", "[host]") {

@@ -1,11 +1,16 @@
 // A run that fit() was stopped in, anywhere, goes on to the bits and the log of the whole one.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 
 #include "data/files.h"
+#include "data/matchers.h"
 #include "fit/small_runs.h"
 #include "support/catch.h"
 #include "support/matchers.h"
@@ -131,6 +136,39 @@ TEST_CASE("fit: limits end within an epoch, evaluated, and a higher one goes on"
   const Outcome late = run(timed, nullptr, {.limit = {.seconds = 1e-9}});
   CHECK(late.report.ended == train::Ended::limit);
   CHECK(late.report.applied_steps <= 1);
+}
+
+TEST_CASE("fit: what it prints at an early end is how to go on", "[host]") {
+  const auto printed = [](const train::FitOptions& options) {
+    const test::TempFolder out;
+    std::fflush(stdout);
+    const int before = ::dup(STDOUT_FILENO);
+    const int file = ::open(out.file("text").c_str(), O_WRONLY | O_CREAT, 0600);
+    ::dup2(file, STDOUT_FILENO);
+    const test::TempFolder folder;
+    train::FitOptions o = options;
+    o.checkpoint.folder = folder.file("run");
+    o.progress = true;
+    FitNet net;
+    optim::SGD opt(net.parameters(), {.lr = 1e-2});
+    data::Loader loader(rows(40, 3), {.batch = 8});
+    train::fit(net, opt, loader, class_loss, o);
+    std::fflush(stdout);
+    ::dup2(before, STDOUT_FILENO);
+    ::close(before);
+    ::close(file);
+    return test::read_file(out.file("text"));
+  };
+  train::FitOptions patient{.epochs = 5, .early_stop = {.value = "made", .patience = 1}};
+  patient.callbacks.on_epoch_end = [](train::Loop&, train::EpochReport& r) {
+    r.metrics.push_back({"made", static_cast<double>(r.epoch)});
+  };
+  CHECK_THAT(printed(patient), test::contains("the run is saved, and goes on with more patience"));
+  CHECK_THAT(printed({.epochs = 5, .limit = {.steps = 3}}),
+             test::contains("the run is saved, and goes on with a higher limit"));
+  train::FitOptions stopped{.epochs = 5};
+  stopped.callbacks.on_batch = [](train::Loop& loop) { loop.stop(); };
+  CHECK_THAT(printed(stopped), test::contains("the same program goes on with it"));
 }
 
 TEST_CASE("fit: early stopping counts over a resume, and the best checkpoint stays", "[host]") {

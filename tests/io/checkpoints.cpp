@@ -113,6 +113,7 @@ TEST_CASE("checkpoints: the newest and the best stay", "[host]") {
   CHECK(highest.best()->step == 7);  // the only one with a metric
   Training other;
   io::load_run(again.best()->path, other.parts());
+  CHECK_THROWS_WITH(io::Checkpoints(path).best(), test::contains("give .best = io::BestMetric"));
   CHECK(other.bits() == t.bits());
 }
 

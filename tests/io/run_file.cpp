@@ -287,8 +287,9 @@ TEST_CASE("[S33] run: a loader of other data is refused, one of another batch si
   data::Loader other(set, {.batch = 3, .shuffle = true, .seed = 5});
   const std::string said = message_of([&] { io::load_run(path, {other}); });
   INFO(said);
-  CHECK(said.find("\"loader.order\" is \"10 samples, seed 4, shuffled\" in the file, and \"10 "
-                  "samples, seed 5, shuffled\" here") != std::string::npos);
+  CHECK(said.find("\"loader.order\" is \"10 samples, seed 4, shuffled in 16 rounds\" in the "
+                  "file, and \"10 samples, seed 5, shuffled in 16 rounds\" here") !=
+        std::string::npos);
   CHECK(other.position() == data::LoaderPosition{});
   data::Loader wider(set, {.batch = 5, .shuffle = true, .seed = 4, .workers = 1});
   io::load_run(path, {wider});

@@ -161,6 +161,7 @@ class DataRun : public Run {
  public:
   void micro_step(std::int64_t) override {
     // A program loops; here each call takes the next batch, also that of the next epoch.
+    loader_.seek(loader_.position());
     auto batch = loader_.begin();
     if (batch == loader_.end()) batch = loader_.begin();
     opt_->backward(mse_loss(net_(batch->x()), batch->y()));

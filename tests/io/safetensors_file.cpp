@@ -222,3 +222,53 @@ TEST_CASE("storage: adopted memory is released once, also if it moves elsewhere"
   }
   CHECK(released == 2);
 }
+
+TEST_CASE("SafetensorsFile: a tensor that firn cannot have leaves the others readable", "[host]") {
+  const TempFolder folder;
+  const std::string nine = "[1,1,1,1,1,1,1,1,2]";
+  struct Case {
+    std::string dtype, shape, why;
+  };
+  for (const auto& [dtype, shape, why] :
+       std::vector<Case>{{"U64", "[1]", "has dtype \"U64\", which firn does not have"},
+                         {"C64", "[1]", "has dtype \"C64\", which firn does not have"},
+                         {"F8_E8M0", "[2,4]", "has dtype \"F8_E8M0\", which firn does not have"},
+                         {"F4", "[16]", "has dtype \"F4\", which firn does not have"},
+                         {"F32", nine, "has 9 axes, and a tensor has 8 at most"}}) {
+    CAPTURE(dtype, shape);
+    const std::string header = R"({"__metadata__":null,"step":{"dtype":")" + dtype +
+                               R"(","shape":)" + shape +
+                               R"(,"data_offsets":[0,8],"more":{"a":[1,null]}},)"
+                               R"("w":{"dtype":"F32","shape":[1,1],"data_offsets":[8,12]}})";
+    const float w = 3;
+    Bytes data(8, '\1');
+    data.append(reinterpret_cast<const char*>(&w), sizeof w);
+    const std::string path =
+        write_file(folder.file("x"), little_endian(header.size(), 8) + header + data);
+    for (const bool map : {false, true}) {
+      const io::SafetensorsFile file(path, {.map = map});
+      CHECK(file.names() == std::vector<std::string>{"step", "w"});
+      CHECK(file.metadata().empty());
+      CHECK(values_of(file.read("w")) == std::vector<double>{3});
+      CHECK_THROWS_WITH(file.read("step"), contains("\"step\" " + why));
+      CHECK_THROWS_WITH(file.dtype("step"), contains("\"step\" " + why));
+      CHECK_THROWS_AS(file.shape("step"), IoError);
+      CHECK_THROWS_WITH(file.read_all(), contains("\"step\" " + why));
+    }
+    CHECK_THROWS_WITH(io::load_safetensors(path), contains("\"step\" " + why));
+    // Into a module: it matters only if the module wants it.
+    nn::Linear net(1, 1, {.bias = false});
+    io::load_safetensors(path, net, {.rename = {{"w", "weight"}, {"step", ""}}});
+    CHECK(net.weight.item() == 3);
+    CHECK_THROWS_WITH(io::load_safetensors(path, net, {.rename = {{"w", "weight"}}}),
+                      contains("left over: step"));
+    nn::Linear wants(1, 1, {.bias = false});
+    const double before = wants.weight.item();
+    const io::LoadReport report =
+        io::load_safetensors(path, wants, {.strict = false, .rename = {{"step", "weight"}}});
+    REQUIRE(report.mismatched.size() == 1);
+    CHECK(report.mismatched[0].name == "weight");
+    CHECK(report.mismatched[0].what == why);
+    CHECK(wants.weight.item() == before);
+  }
+}

@@ -1,4 +1,8 @@
 // Models in several files with an index, as Hugging Face writes them.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -165,6 +169,52 @@ TEST_CASE("shards: savers to one folder wait for each other", "[threads]") {
   const auto all = io::load_safetensors(path);
   CHECK(values_of(all[0].tensor) == values_of(all[1].tensor));
   CHECK(values_of(all[0].tensor) == values_of(all[2].tensor));
+}
+
+TEST_CASE("shards: the next saver removes the shards of those that were killed", "[host]") {
+  const TempFolder folder;
+  const std::string path = folder.path().string();
+  const auto save = [&](double x) {
+    io::save_safetensors_shards(path, five(x), {}, {.max_bytes = 200});
+  };
+  save(1);
+  write_file(folder.file("model-mine.safetensors"), "which no index names");
+  for (int i = 0; i < 12; ++i) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0)
+      for (;;) save(2);
+    ::usleep(static_cast<useconds_t>(4000 + 1700 * i));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    CHECK(io::load_safetensors(path).size() == 5);
+  }
+  save(3);
+  const Names files = files_in(folder);
+  CAPTURE(files);
+  CHECK(files.size() == 5);  // three shards, the index and what is not firn's
+  CHECK(values_of(io::SafetensorsFile(path).read("e"))[0] == 3);
+}
+
+TEST_CASE("shards: a saver that died after the new index left the old shards, which go", "[host]") {
+  const TempFolder folder;
+  const std::string path = folder.path().string();
+  io::save_safetensors_shards(path, five(1), {}, {.max_bytes = 200});
+  // As it is when a process dies between the rename and the removal of the old files.
+  const std::string index = read_file(folder.file("model.safetensors.index.json"));
+  std::string old = index;
+  for (std::size_t at = old.find("model-0"); at != std::string::npos; at = old.find("model-0", at))
+    old.replace(at, 7, "model-r2-0");
+  for (const char* const n : {"1", "2", "3"})
+    write_file(folder.file("model-r2-0000" + std::string(n) + "-of-00003.safetensors"), "old");
+  write_file(folder.file("model.safetensors.index.json.tmp-0123456789abcdef"), old);
+  write_file(folder.file("model.safetensors.index.json.tmp-0123456789abcdee"), "{\"weight_");
+  CHECK(files_in(folder).size() == 9);
+  io::save_safetensors_shards(path, five(2), {}, {.max_bytes = 200});
+  CHECK(files_in(folder).size() == 4);
+  CHECK(values_of(io::SafetensorsFile(path).read("e"))[0] == 2);
+  CHECK_THAT(error_of([&] { io::save_safetensors_shards("", five()); }),
+             contains("the path is empty; hint: name a folder"));
 }
 
 TEST_CASE("shards: what cannot be written is refused") {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <sstream>
 
+#include "data/matchers.h"
 #include "firn/firn.h"
 #include "firn/nn/layers/batch_norm.h"
 #include "firn/nn/layers/channel_norm.h"
@@ -332,4 +333,63 @@ TEST_CASE("normalisation layers print what they are") {
         "  4: GroupNorm(2, 4, eps = 1e-05, affine = false)\n"
         "  5: InstanceNorm2d(3, eps = 1e-05)\n"
         ")");
+}
+
+TEST_CASE("RecomputedStatistics are those of the weights of the moment, for a scope") {
+  manual_seed(3);
+  const auto mode = GENERATE(nn::BatchNormMode::per_micro_batch, nn::BatchNormMode::per_step);
+  nn::Sequential net{nn::Linear(4, 6), nn::BatchNorm1d(6, {.accumulation = mode}),
+                     nn::Dropout(0.5)};
+  auto& linear = dynamic_cast<nn::Linear&>(net[0]);
+  auto& norm = dynamic_cast<nn::BatchNorm1d&>(net[1]);
+  optim::SGD opt(net.parameters(), {.lr = 0.3}, {.ema = 0.9});
+  for (int step = 0; step < 5; ++step) {
+    opt.backward(mse_loss(net(randn({8, 4})), randn({8, 6})));
+    opt.step();
+  }
+  const auto mean = values_of(norm.running_mean), var = values_of(norm.running_var);
+  const double batches = norm.num_batches_tracked.item();
+  const std::vector<Tensor> data = {randn({8, 4}), randn({16, 4}) * 2};
+  {
+    const optim::AveragedWeights averaged(opt);
+    net.eval();
+    const NoGrad guard;
+    const Tensor x = linear(data[0]), y = linear(data[1]);
+    const nn::RecomputedStatistics statistics(net, [&] {
+      CHECK(norm.training());
+      CHECK_FALSE(net[2].training());
+      for (const Tensor& batch : data) net(batch);
+    });
+    CHECK_FALSE(norm.training());
+    const auto want_mean = values_of((x.mean(0) + y.mean(0)) / 2);
+    const auto want_var = values_of((firn::var(x, 0) + firn::var(y, 0)) / 2);
+    const auto got_mean = values_of(norm.running_mean), got_var = values_of(norm.running_var);
+    for (std::size_t c = 0; c < 6; ++c) {
+      CHECK(got_mean[c] == Approx(want_mean[c]).margin(1e-5));
+      CHECK(got_var[c] == Approx(want_var[c]).epsilon(1e-4));
+    }
+    CHECK(got_mean != mean);
+    CHECK(norm.num_batches_tracked.item() == 2);
+    CHECK(norm.accumulation() == mode);
+  }
+  net.train();
+  CHECK(values_of(norm.running_mean) == mean);
+  CHECK(values_of(norm.running_var) == var);
+  CHECK(norm.num_batches_tracked.item() == batches);
+  // The training goes on with its own statistics.
+  opt.backward(mse_loss(net(randn({8, 4})), randn({8, 6})));
+  opt.step();
+  CHECK(norm.num_batches_tracked.item() == batches + 1);
+  const auto moved = values_of(norm.running_mean);
+  CHECK(moved != mean);
+  CHECK_THROWS_WITH(nn::RecomputedStatistics(net, [] {}),
+                    test::contains("the layer \"1\" has seen no batch"));
+  CHECK_THROWS_AS(nn::RecomputedStatistics(net,
+                                           [&] {
+                                             net(data[0]);
+                                             throw std::runtime_error("a bad batch");
+                                           }),
+                  std::runtime_error);
+  CHECK(values_of(norm.running_mean) == moved);
+  CHECK(norm.training());
 }

@@ -104,6 +104,31 @@ TEST_CASE("onnx refuses a model that decides by the batch's size") {
              "whose elements depend on the batch");
 }
 
+TEST_CASE("onnx refuses a part of the batch, whatever the example's size", "[host]") {
+  for (const std::int64_t n : {1, 2, 3, 4, 15, 16, 17, 31, 64, 100}) {
+    CAPTURE(n);
+    const Tensors x = {ones({n, 3})};
+    const auto refused_of = [&](const std::function<Tensor(const Tensor&)>& f) {
+      return refused(Function([&](const Tensors& in) { return Tensors{f(in[0])}; }), x);
+    };
+    for (const std::int64_t part : {2, 3})
+      CHECK_SAYS(refused_of([&](const Tensor& t) { return t.slice(0, 0, t.size(0) / part + 1); }),
+                 "no multiple");
+    CHECK_SAYS(refused_of([](const Tensor& t) {
+                 return t.slice(0, 0, std::min<std::int64_t>(t.size(0), 8));
+               }),
+               "no multiple");
+    CHECK_SAYS(refused_of([](const Tensor& t) { return t.size(0) < 9 ? relu(t) : tanh(t); }),
+               "for a batch of");
+    CHECK_SAYS(refused_of([](const Tensor& t) {
+                 Tensor y = t;
+                 for (std::int64_t i = 0; i < t.size(0) / 2; i += 2) y = y * 2;
+                 return y;
+               }),
+               "operations for a batch of");
+  }
+}
+
 TEST_CASE("onnx notices that elements were read on the host") {
   const Tensor x = arange(12, f32).reshape({4, 3});
   CHECK_SAYS(refused(Function([](const Tensors& in) {

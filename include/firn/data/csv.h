@@ -17,7 +17,8 @@ struct CsvOptions {
   bool header = true;    ///< the first row has the names; else they are "0", "1", ...
   /// The columns to keep, in this order; empty: all, in the file's order.
   std::vector<std::string> columns = {};
-  /// What an empty field of a column of numbers stands for; nullopt: it is an error.
+  /// What an empty field of a column of numbers stands for, in each dtype that is read; nullopt: it
+  /// is an error.
   std::optional<double> missing = std::nullopt;
   /// Texts that are as empty fields in columns of numbers, such as {"NA", "-999"}. Spaces and tabs
   /// around a field are left out first. In categories() and text() they are texts as any other.
@@ -62,7 +63,7 @@ class CsvTable {
   /// and "inf" are numbers, and one too small for the dtype is 0. Throws IoError, naming line,
   /// column and field, if one is no number (for i32 and i64: no integer) or out of range, or is
   /// empty or a missing text and CsvOptions::missing is not set. Throws Error for other dtypes, and
-  /// if the dtype is one of integers and CsvOptions::missing is not.
+  /// if the dtype cannot hold CsvOptions::missing: integers 0.5, f32 1e300.
   Tensor numbers(const std::vector<std::string>& names = {}, DType dtype = f32) const;
   /// The numbers of one column: [rows]. As numbers().
   Tensor column(const std::string& name, DType dtype = f32) const;

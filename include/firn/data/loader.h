@@ -40,8 +40,10 @@ struct LoaderOptions {
   /// Empty: lengths play no part.
   std::vector<std::int64_t> lengths = {};
   std::int64_t window = 64;  ///< batches that are sorted by length together; with `lengths`
-  bool drop_last = false;    ///< leave out the last batch of an epoch if it is short
-  int workers = 0;           ///< threads beside the caller; 0: the caller makes a batch in its turn
+  /// Leave out the samples of an epoch that do not fill a batch. A seek() between two batches moves
+  /// no sample out: the last batch of that epoch is then short.
+  bool drop_last = false;
+  int workers = 0;  ///< threads beside the caller; 0: the caller makes a batch in its turn
   /// Batches that are ready or in work before they are asked for; fewer than `workers` leave
   /// threads idle. 0: twice the workers.
   int prefetch = 0;
@@ -80,7 +82,7 @@ struct LoaderBatch {
   std::int64_t first = 0;   ///< place of the first sample in the batch of all ranks
   std::int64_t total = 0;   ///< samples of that batch
 
-  std::int64_t size() const { return ids.numel(); }  ///< n
+  std::int64_t size() const { return ids.defined() ? ids.numel() : 0; }  ///< n; 0 of LoaderBatch{}
   /// Field i. Throws Error if there is none, as x() and y() do: fields 0 and 1.
   const Tensor& operator[](std::size_t i) const;
   const Tensor& x() const { return (*this)[0]; }
@@ -111,6 +113,10 @@ struct LoaderStats {
 ///   data::Loader loader(set, {.batch = 128, .shuffle = true, .seed = 1, .workers = 2});
 ///   for (int epoch = 0; epoch < 5; ++epoch)
 ///     for (auto& batch : loader.epoch(epoch)) train(batch.x(), batch.y());
+///
+/// A loop begins its epoch anew, also if somebody has looked at a batch or a loop was left before.
+/// It goes on within an epoch after seek(), io::load_run() or a resume: seek(position()) goes on
+/// where a loop was left.
 ///
 /// The order is a function of (seed, epoch, position), and what is random about a sample one of
 /// (seed, epoch, id). Threads, prefetching and restarts change no bit. Each epoch has its own
@@ -159,11 +165,12 @@ class Loader {
 
   class Iterator;
   class Epoch;
-  /// The batches of epoch `number`: the rest of it if position() is inside of that epoch, as after
-  /// a `break`, else all of them. seek({number, 0}) goes back to its start. An epoch without any
-  /// batch is a warning, once. Throws Error if number < 0.
+  /// The batches of epoch `number`: all of them. Only if seek() was the last that moved the loader,
+  /// and went into that epoch, it is the rest from there on. An epoch without any batch is a
+  /// warning, once. Throws Error if number < 0.
   Epoch epoch(std::int64_t number);
-  /// The rest of the epoch of position(). A loop that follows takes the next epoch.
+  /// The batches of the next epoch: the one after that of the last loop, also if that was left by
+  /// `break`. The first loop has epoch 0. After seek() it is the rest of the epoch that it went to.
   Iterator begin();
   std::default_sentinel_t end() const noexcept { return {}; }
 
@@ -185,7 +192,7 @@ class Loader {
 /// A range of batches for one pass.
 class Loader::Epoch {
  public:
-  /// Goes to the epoch unless the loader is in it, and makes the first batch.
+  /// Goes to the epoch's start, or stays where seek() went in it, and makes the first batch.
   Iterator begin() const;
   std::default_sentinel_t end() const noexcept { return {}; }
 

@@ -56,8 +56,7 @@ class ResidentBatches {
   /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Not while a
   /// graph is captured.
   void begin_epoch(std::int64_t number);
-  /// Samples of this epoch that have not been taken yet. With drop_last, those that make whole
-  /// batches from the last seek() on.
+  /// Samples of this epoch that have not been taken yet, without those that drop_last leaves out.
   std::int64_t remaining() const;
   /// Samples of the next batch: options().batch, fewer at the end of an epoch, 0 after it.
   std::int64_t next_size() const;

@@ -105,6 +105,7 @@ class Checkpoints {
   /// way. Throws IoError if the folder cannot be read.
   std::vector<Checkpoint> list() const;
   /// That of the best metric by BestMetric; nothing if none has a metric. load_run() loads it.
+  /// Throws Error if CheckpointsOptions::best is none: nobody has said which metric is better.
   std::optional<Checkpoint> best() const;
 
   const std::string& folder() const;  ///< where the checkpoints are

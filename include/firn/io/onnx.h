@@ -28,20 +28,21 @@ struct OnnxOptions {
 /// several nodes. Parameters and buffers become initializers under their names in the module tree
 /// ("encoder.0.weight"), and nodes are named after the module that runs them.
 ///
-/// With dynamic_batch the model runs twice, on batches of two sizes made of the example's rows: a
-/// size that differs is a multiple of the batch's. Only the batch may vary; other axes, such as the
-/// length of a sequence, keep the example's size. The modes of the modules and the random streams
-/// are as before afterwards, so no other thread may call or export the module meanwhile. Inputs and
-/// parameters may be on any device.
+/// With dynamic_batch the model runs three times, on batches of three sizes made of the example's
+/// rows, one of them far off: a size that differs is a multiple of the batch's. Only the batch may
+/// vary; other axes, such as the length of a sequence, keep the example's size. The modes of the
+/// modules and the random streams are as before afterwards, so no other thread may call or export
+/// the module meanwhile. Inputs and parameters may be on any device.
 ///
 /// dtypes: f32, f16, f64, i64, i32, u8 and bool; bf16 throws. The file replaces an old one
 /// atomically, as save_safetensors() does it. It has at most 2 GiB.
 ///
 /// Throws Error, naming operation and module, for an operation that ONNX cannot express (a loss,
 /// one that draws random numbers), for one that writes to a parameter or buffer or
-/// through a view, and if the two runs differ in more than sizes: a model must not decide by the
-/// batch's size what it computes. What a program reads to the host (item(), to_vector()) and gives
-/// back as a number is a constant of the file. Throws IoError if the file cannot be written.
+/// through a view, and if the runs differ in more than such sizes: a model must neither decide by
+/// the batch's size what it computes, nor take a part of the batch, such as its first half. What a
+/// program reads to the host (item(), to_vector()) and gives back as a number is a constant of the
+/// file. Throws IoError if the file cannot be written.
 void export_onnx(const std::string& path, nn::Module& model, const Tensor& input,
                  const OnnxOptions& options = {});
 /// The same of a function of several tensors:

@@ -47,7 +47,8 @@ struct ShardOptions {
 /// Every file is written as save_safetensors() does, the index last. If the folder has an index
 /// already, the new files get names that are not taken ("model-r2-00001-of-00003.safetensors"), and
 /// the files of the old index are removed at the end. So after a failure, or a crash at any point,
-/// the folder has the old model or the new one, whole. Savers to one folder wait for each other.
+/// the folder has the old model or the new one, whole. Shards of a saver that was killed are
+/// removed by the next one. Savers to one folder wait for each other.
 ///
 /// Returns the path of the index. Throws as save_safetensors() does, Error if max_bytes is 0 or a
 /// key of `metadata` is "total_size", and IoError if there is no such folder.
@@ -60,7 +61,8 @@ std::string save_safetensors_shards(const std::string& folder,
 /// the tensors it allocates little more than the size of the header. `path` may be whatever
 /// SafetensorsFile takes: a file, an index or a folder. Throws IoError if it is not a regular file
 /// or cannot be read, or if its header is invalid (100 MB and 200,000 names at most). So it does if
-/// the tensors do not fill the file exactly, or a bool is neither 0 nor 1.
+/// the tensors do not fill the file exactly, a bool is neither 0 nor 1, or a tensor has a dtype
+/// that firn lacks or more than 8 axes.
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 
 /// Overwrites parameters and buffers of a module with the tensors of a file, paired by name and
@@ -69,6 +71,7 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 ///   save_safetensors("net.safetensors", state_of(net));
 ///   load_safetensors("net.safetensors", other_net);
 ///
+/// A tensor that firn cannot have stops nothing unless it is paired: then it counts as mismatched.
 /// A tied tensor may have any of its names in the file, or several with the same elements.
 ///
 /// Throws as the function above. Also throws IoError, before it writes, if names of file and module

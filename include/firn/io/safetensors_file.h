@@ -40,6 +40,9 @@ struct ReadOptions {
 /// within the header, for what is no such file: see load_safetensors(). An index may name only
 /// files of its own folder: a path, absolute or through "..", is refused. The files stay open.
 ///
+/// A tensor of a dtype that firn lacks (U64, C64, F8_E8M0), or of more than 8 axes, is one of the
+/// names. To ask for it throws IoError, which names it; the others can be read.
+///
 /// With `{.map = true}` a tensor is a part of the mapped file, which stays mapped as long as one of
 /// them lives. What is written into such a tensor stays in this process: the file never changes. A
 /// tensor that is not aligned to its dtype in the file is copied. Mapped memory is the system's
@@ -62,7 +65,7 @@ class SafetensorsFile {
   /// Whether there is a tensor of this name.
   bool contains(const std::string& name) const noexcept;
   /// What the header says of a tensor: shape() and dtype(). These throw Error if there is none of
-  /// this name.
+  /// this name, and IoError if it has a dtype that firn lacks or more than 8 axes.
   const Shape& shape(const std::string& name) const;
   DType dtype(const std::string& name) const;
   /// The pairs of "__metadata__", in the order of the file. Of an index, the pairs of its
@@ -70,9 +73,10 @@ class SafetensorsFile {
   std::vector<Metadata> metadata() const;
 
   /// The tensor on the CPU. Throws Error if there is none of this name. Throws IoError if the file
-  /// has changed its size since it was opened, or if a bool is neither 0 nor 1.
+  /// has changed its size since it was opened, if a bool is neither 0 nor 1, and as dtype() does.
   Tensor read(const std::string& name) const;
   /// All tensors in the order of names(). The files are read once, in the order of their bytes.
+  /// Throws as read() does, before it reads, if there is a tensor that firn cannot have.
   std::vector<NamedTensor> read_all() const;
 
  private:

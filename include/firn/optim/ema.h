@@ -19,6 +19,9 @@ std::vector<Tensor> ema(const Optimizer& optimizer);
 /// backward() and step() throw Error meanwhile. The destructor puts the weights back, even if the
 /// optimizer is gone by then. A parameter that was written meanwhile, for example by copy_from(),
 /// keeps what was written.
+///
+/// Buffers have no averages: the running statistics of a BatchNorm stay those of the training's
+/// weights. nn::RecomputedStatistics computes those of the averages.
 class AveragedWeights {
  public:
   /// Throws Error unless StepOptions::ema is set, or if the optimizer cannot go on.

@@ -158,7 +158,8 @@ struct CheckpointPlan {
 struct EarlyStop {
   std::string value = "loss";  ///< see EpochReport::value()
   bool highest = false;        ///< the better the higher
-  /// So many epochs in a row without a better value end the training; 0: never.
+  /// So many epochs in a row without a better value end the training; 0: never. A run that is
+  /// resumed with the same patience ends at once again: give more to train on.
   std::int64_t patience = 0;
   double least_gain = 0;  ///< for `patience`, a value counts as better by more than this
 };
@@ -173,9 +174,10 @@ struct Limit {
 struct FitOptions {
   std::int64_t epochs = 1;  ///< at least 1, in all: a resumed run makes those that are left
   /// After each epoch, its loss and the metrics are computed, in evaluation mode, without
-  /// recording, with averages of the weights if the optimizers keep them (StepOptions::ema). With
-  /// ranks: if this loader has the group, each evaluates its part, and sums are added in the order
-  /// of the ranks, in exact mode too; without it, each evaluates all.
+  /// recording, with averages of the weights if the optimizers keep them (StepOptions::ema);
+  /// running statistics of a BatchNorm are those of the training's weights. With ranks: if this
+  /// loader has the group, each evaluates its part, and sums are added in the order of the ranks,
+  /// in exact mode too; without it, each evaluates all.
   data::Loader* validate = nullptr;
   std::vector<std::shared_ptr<metrics::Metric>> metrics = {};  ///< collected over `validate`
   /// After each epoch, in the same mode, in place of `validate`: what it returns are the metrics of
@@ -216,7 +218,8 @@ using LossFunction = std::function<Loss(const Tensor& output, const Tensor& targ
 /// rank needs samples of each batch.
 ///
 /// Only a checkpoint makes a run go on. Without one, a second call trains all `epochs` again. If
-/// the loader was left within its first epoch, that epoch then has what is left of it.
+/// seek() of the loader went into epoch 0, that epoch has what is left of it, and so it has if
+/// ResidentBatches were left there.
 ///
 /// Throws Error for options that contradict each other, before anything is trained; and what the
 /// loss, the loader, the optimizer, the log, a checkpoint or a callback throws, but OutOfMemory for

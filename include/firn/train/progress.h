@@ -14,7 +14,8 @@ bool may_draw(int file_descriptor) noexcept;
 /// 60000 as "60,000".
 std::string grouped(std::int64_t n);
 
-/// "epoch 1/5  45%  51200 samples/s  ETA 0:03": a line without control bytes.
+/// "epoch 1/5  45%  51200 samples/s  ETA 0:03": a line without control bytes. The share is 0 to
+/// 100 %, also of more than `total`.
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total,
                           double seconds);
 

@@ -85,7 +85,8 @@ class RunLog {
   RunLog();
   /// Begins the file anew; a file of that name is emptied. With `keep`, its first bytes stay, and
   /// what follows them is cut off: a run that goes on cuts the log back to its checkpoint. Throws
-  /// IoError if the file cannot be opened, has fewer bytes than `keep`, or is another RunLog's.
+  /// IoError if the file cannot be opened, is a pipe that nobody reads, has fewer bytes than
+  /// `keep`, or is another RunLog's.
   explicit RunLog(const std::string& path, std::int64_t keep = 0);
   ~RunLog();
   RunLog(RunLog&&) noexcept;

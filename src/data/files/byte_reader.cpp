@@ -59,6 +59,12 @@ std::size_t ByteReader::read_gzip(void* to, std::size_t bytes) {
       input_ended = z.avail_in == 0;
     }
     if (member_ended) {
+      // Tapes and archives pad with zeros, which gzip skips too.
+      while (z.avail_in > 0 && *z.next_in == 0) {
+        ++z.next_in;
+        --z.avail_in;
+      }
+      if (z.avail_in == 0 && !input_ended) continue;
       if (z.avail_in == 0) break;
       // Files may hold several members in a row (RFC 1952, section 2.2).
       if (::inflateReset(&z) != Z_OK) fail("zlib cannot restart");

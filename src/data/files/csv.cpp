@@ -108,6 +108,11 @@ std::optional<T> missing_as(const std::optional<double>& missing, DType dtype) {
     FIRN_CHECK(*missing >= -kBelow && *missing < kBelow && std::trunc(*missing) == *missing, kOp,
                "choose an integer for CsvOptions::missing",
                "empty fields stand for {}, which is not a number of {}", *missing, dtype);
+  } else {
+    constexpr auto kMost = static_cast<double>(std::numeric_limits<T>::max());
+    FIRN_CHECK(!(std::abs(*missing) > kMost) || std::isinf(*missing), kOp,
+               "choose a smaller number for CsvOptions::missing, or read f64",
+               "empty fields stand for {}, which {} cannot hold", *missing, dtype);
   }
   return static_cast<T>(*missing);
 }

@@ -46,8 +46,7 @@ BatchMaker::BatchMaker(Dataset set, LoaderOptions options)
 
 std::int64_t BatchMaker::count_at(LoaderPosition position) const noexcept {
   const std::int64_t left = order_.samples() - position.sample;
-  if (left <= 0 || (options_.drop_last && left < options_.batch)) return 0;
-  return std::min(options_.batch, left);
+  return std::clamp<std::int64_t>(left, 0, options_.batch);
 }
 
 Sample BatchMaker::collate(std::span<const Sample> samples,

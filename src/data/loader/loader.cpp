@@ -37,6 +37,7 @@ struct Loader::State {
   /// All that a RollbackPoint puts back.
   struct Place {
     LoaderPosition position, before;  ///< `before` the batch in hand
+    bool goes_on = true;              ///< no batch was taken since a seek: a loop begins here
     std::uint64_t loop = 0;           ///< the one that goes on; a seek counts as one too
     std::uint64_t at_end = 0;         ///< the loop that has come to its end
     bool whole_epoch = false;         ///< it began at an epoch's start,
@@ -48,6 +49,7 @@ struct Loader::State {
 
   void move_to(LoaderPosition p) noexcept {
     at.position = at.before = p;
+    at.goes_on = true;
     at.loop = ++loops_;
   }
   /// Takes the next batch of the epoch in hand and moves behind it; false at the epoch's end.
@@ -98,6 +100,7 @@ bool Loader::State::next() {
                 feed.maker().part_of(count).first, count};
     at.before = at.position;
     at.position = after;
+    at.goes_on = false;
     stats.samples += at.batch.size();
     stats.batches += 1;
     stats.bytes += bytes;
@@ -206,7 +209,7 @@ Loader::Epoch Loader::epoch(std::int64_t number) {
 }
 
 Loader::Iterator Loader::begin() {
-  state();
+  if (const State::Place& at = state().at; !at.goes_on) return epoch(at.position.epoch + 1).begin();
   return Iterator(state_);
 }
 
@@ -214,7 +217,7 @@ Loader::Epoch::Epoch(std::shared_ptr<State> state, std::int64_t number)
     : state_(std::move(state)), number_(number) {}
 
 Loader::Iterator Loader::Epoch::begin() const {
-  if (state_->at.position.epoch != number_) {
+  if (const State::Place& at = state_->at; at.position.epoch != number_ || !at.goes_on) {
     State::about_to_move(state_);
     state_->move_to({number_, 0});
   }

@@ -145,8 +145,13 @@ void Order::fill(LoaderPosition first, std::span<std::int64_t> ids) const {
 }
 
 std::string Order::description() const {
+  // The rounds of Permutation: a position in an order of another number of them means other
+  // samples.
+  const bool permuted = options_.shuffle && (sums_.empty() || !options_.lengths.empty());
   std::string text = fmt::format("{} samples, seed {}{}", size_, options_.seed,
-                                 options_.shuffle ? ", shuffled" : "");
+                                 permuted           ? ", shuffled in 16 rounds"
+                                 : options_.shuffle ? ", shuffled"
+                                                    : "");
   if (!sums_.empty()) text += fmt::format(", weights {:08x}", sum_of(sums_));
   if (!options_.lengths.empty())
     text += fmt::format(", batches of {} by length in windows of {}, lengths {:08x}",

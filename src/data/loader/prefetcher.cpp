@@ -57,7 +57,7 @@ void Prefetcher::restart(LoaderPosition position) {
   for (auto& slot : slots_) slot.reset();
   ++run_;
   start_ = position;
-  batches_ = left / options.batch + (left % options.batch != 0 && !options.drop_last ? 1 : 0);
+  batches_ = left / options.batch + (left % options.batch != 0 ? 1 : 0);
   begun_ = taken_ = 0;
   work_.notify_all();
 }

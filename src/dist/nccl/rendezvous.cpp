@@ -24,9 +24,18 @@ struct Content {
   ncclUniqueId id = {};
 };
 
+/// The system would take the text before a NUL character as the whole name.
+void check_path(const std::string& path) {
+  if (path.find('\0') != std::string::npos)
+    throw IoError(kOp, path.substr(0, path.find('\0')),
+                  "a NUL character follows this part of the path",
+                  "give a path without NUL characters");
+}
+
 }  // namespace
 
 IdFile::IdFile(const std::string& path, int size) : path_(path) {
+  check_path(path);
   std::error_code error;
   if (std::filesystem::exists(path, error))
     throw IoError(kOp, path, "there is such a file already",
@@ -56,6 +65,7 @@ IdFile::~IdFile() {
 }
 
 ncclUniqueId wait_for_id(const std::string& path, int rank, int size, double deadline) {
+  check_path(path);
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
     std::ifstream in(path, std::ios::binary);

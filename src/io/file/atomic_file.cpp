@@ -157,7 +157,8 @@ void AtomicFile::create_temporary() {
 }
 
 void AtomicFile::remove_leftovers(const std::string& folder,
-                                  const std::function<bool(std::string_view)>& is_target) noexcept {
+                                  const std::function<bool(std::string_view)>& is_target,
+                                  const std::function<void(const std::string&)>& look) noexcept {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(
       ::opendir(folder.empty() ? "." : folder.c_str()), ::closedir);
   if (!entries) return;
@@ -175,8 +176,13 @@ void AtomicFile::remove_leftovers(const std::string& folder,
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &opened) == 0 &&
         S_ISREG(opened.st_mode) &&
         ::fstatat(folder_fd, entry->d_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-        opened.st_ino == named.st_ino && opened.st_dev == named.st_dev)
+        opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+      try {
+        if (look) look(folder + entry->d_name);
+      } catch (const std::exception&) {  // it is removed all the same
+      }
       ::unlinkat(folder_fd, entry->d_name, 0);
+    }
     ::close(fd);
   }
 }

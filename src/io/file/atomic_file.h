@@ -46,9 +46,11 @@ class AtomicFile {
   const std::string& temporary() const noexcept { return temporary_; }
 
   /// Removes the left-overs of dead processes from `folder` ("": the current one), if `is_target`
-  /// is true for the name of the file that they were to replace.
-  static void remove_leftovers(const std::string& folder,
-                               const std::function<bool(std::string_view)>& is_target) noexcept;
+  /// is true for the name of the file that they were to replace. Before that, `look` gets the path
+  /// of each; what it throws is forgotten.
+  static void remove_leftovers(
+      const std::string& folder, const std::function<bool(std::string_view)>& is_target,
+      const std::function<void(const std::string&)>& look = nullptr) noexcept;
 
  private:
   void check_target();

@@ -76,9 +76,9 @@ std::int64_t batch_size(const std::vector<Tensor>& inputs) {
 }
 
 /// A run on `n` of the examples' rows. If the model fails, it may be for their number.
-Trace run(const Function& f, const std::vector<Tensor>& inputs,
-          const std::vector<NamedTensor>& named, std::int64_t n, std::int64_t first) try {
-  return trace(f, batch_of(inputs, n, first), named);
+BatchRun run(const Function& f, const std::vector<Tensor>& inputs,
+             const std::vector<NamedTensor>& named, std::int64_t n, std::int64_t first) try {
+  return {trace(f, batch_of(inputs, n, first), named), n};
 } catch (const OutOfMemory&) {
   throw;
 } catch (const Error& e) {
@@ -96,13 +96,18 @@ Model model_of(const Function& f, const std::vector<Tensor>& inputs,
     for (const Tensor& x : inputs)
       copies.push_back(x.is_channels_last() ? channels_last(x.detach().clone())
                                             : x.detach().clone());
-    return fixed_model(trace(f, copies, named));
+    return merge({trace(f, copies, named), 1});
   }
   // A batch of 1 would broadcast. The second one has the last row alone, so that what a program
   // computes from elements on the host differs as well.
   const std::int64_t n1 = std::max<std::int64_t>(n, 2), n2 = n1 + 1;
-  Trace one = run(f, inputs, named, n1, 0);
-  return merge(std::move(one), run(f, inputs, named, n2, n), n1, n2);
+  // Half of the batch is the same number for two neighbours, so a third size is far off: above a
+  // small batch and, since that takes less memory, below a larger one.
+  const std::int64_t n3 = n1 < 8 ? 4 * n1 + 3 : 3;
+  BatchRun one = run(f, inputs, named, n1, 0);
+  const std::array<BatchRun, 2> others = {run(f, inputs, named, n2, n),
+                                          run(f, inputs, named, n3, n / 2)};
+  return merge(std::move(one), others);
 }
 
 }  // namespace

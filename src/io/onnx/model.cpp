@@ -1,4 +1,4 @@
-// Comparison of two runs: the same operations on the same operands, and numbers that are equal or
+// Comparison of runs: the same operations on the same operands, and numbers that are equal or
 // grow with the batch.
 #include "io/onnx/model.h"
 
@@ -26,56 +26,69 @@ constexpr const char* kFixedHint =
 
 class Merger {
  public:
-  Merger(const Trace& a, const Trace& b, std::int64_t n1, std::int64_t n2)
-      : a_(a), b_(b), n1_(n1), n2_(n2) {}
+  Merger(const Trace& first, std::int64_t batch, std::span<const BatchRun> others)
+      : a_(first), n_(batch), others_(others) {}
 
   void run(Model& out) {
-    for (std::size_t i = 0; i < std::min(a_.ops.size(), b_.ops.size()); ++i)
-      compare(a_.ops[i], b_.ops[i], i);
-    if (a_.ops.size() != b_.ops.size()) {
-      const bool more = a_.ops.size() > b_.ops.size();
-      const TracedOp& extra = (more ? a_ : b_).ops[std::min(a_.ops.size(), b_.ops.size())];
-      fail(extra,
-           fmt::format("the model runs {} operations for a batch of {} and {} for one of {}; the "
-                       "first that only one has is {}",
-                       a_.ops.size(), n1_, b_.ops.size(), n2_, extra.op),
-           kFixedHint);
-    }
-    FIRN_CHECK(a_.outputs == b_.outputs, kExport, kFixedHint,
-               "the model returns other results for a batch of {} than for one of {}", n1_, n2_);
+    for (const BatchRun& other : others_) compare(other);
     for (std::size_t i = 0; i < a_.values.size(); ++i) {
-      const TracedValue &x = a_.values[i], &y = b_.values[i];
-      FIRN_CHECK(x.dtype == y.dtype && x.shape.size() == y.shape.size(), kExport, kFixedHint,
-                 "a value is {} {} for a batch of {} and {} {} for one of {}", x.shape, x.dtype,
-                 n1_, y.shape, y.dtype, n2_);
+      std::vector<const Dims*> all;
+      for (const BatchRun& other : others_) all.push_back(&other.trace.values[i].shape);
+      const TracedValue& x = a_.values[i];
       out.values.push_back(
-          {x.dtype, sizes("a shape", maker_of(static_cast<int>(i)), x.shape, y.shape)});
+          {x.dtype, sizes("a shape", maker_of(static_cast<int>(i)), x.shape, all)});
     }
     for (std::size_t i = 0; i < a_.ops.size(); ++i) {
       ModelOp op{&a_.ops[i], {}};
-      for (const auto& [name, number] : a_.ops[i].numbers)
-        op.numbers.emplace(name, merged(a_.ops[i], name, number, b_.ops[i].numbers.at(name)));
+      for (const auto& [name, number] : a_.ops[i].numbers) {
+        std::vector<const Number*> all;
+        for (const BatchRun& other : others_) all.push_back(&other.trace.ops[i].numbers.at(name));
+        op.numbers.emplace(name, merged(a_.ops[i], name, number, all));
+      }
       out.ops.push_back(std::move(op));
     }
     for (const auto& [value, constant] : a_.constants)
-      out.constants.emplace(value,
-                            merged(constant, b_.constants.at(value),
-                                   out.values[static_cast<std::size_t>(value)].shape, value));
+      out.constants.emplace(
+          value, merged(constant, out.values[static_cast<std::size_t>(value)].shape, value));
   }
 
  private:
-  void compare(const TracedOp& x, const TracedOp& y, std::size_t i) const {
+  /// Throws unless the two runs have the same operations on the same values.
+  void compare(const BatchRun& other) const {
+    const Trace& b = other.trace;
+    for (std::size_t i = 0; i < std::min(a_.ops.size(), b.ops.size()); ++i)
+      compare(a_.ops[i], b.ops[i], i, other.batch);
+    if (a_.ops.size() != b.ops.size()) {
+      const bool more = a_.ops.size() > b.ops.size();
+      const TracedOp& extra = (more ? a_ : b).ops[std::min(a_.ops.size(), b.ops.size())];
+      fail(extra,
+           fmt::format("the model runs {} operations for a batch of {} and {} for one of {}; the "
+                       "first that only one has is {}",
+                       a_.ops.size(), n_, b.ops.size(), other.batch, extra.op),
+           kFixedHint);
+    }
+    FIRN_CHECK(a_.outputs == b.outputs, kExport, kFixedHint,
+               "the model returns other results for a batch of {} than for one of {}", n_,
+               other.batch);
+    for (std::size_t i = 0; i < a_.values.size(); ++i) {
+      const TracedValue &x = a_.values[i], &y = b.values[i];
+      FIRN_CHECK(x.dtype == y.dtype && x.shape.size() == y.shape.size(), kExport, kFixedHint,
+                 "a value is {} {} for a batch of {} and {} {} for one of {}", x.shape, x.dtype, n_,
+                 y.shape, y.dtype, other.batch);
+    }
+  }
+  void compare(const TracedOp& x, const TracedOp& y, std::size_t i, std::int64_t batch) const {
     if (x.rule != y.rule)
       fail(x,
-           fmt::format("operation {} is {} for a batch of {} and {} for one of {}", i, x.op, n1_,
-                       y.op, n2_),
+           fmt::format("operation {} is {} for a batch of {} and {} for one of {}", i, x.op, n_,
+                       y.op, batch),
            kFixedHint);
     const bool same = x.inputs == y.inputs && x.outputs == y.outputs && x.tensors == y.tensors &&
                       same_names(x.numbers, y.numbers);
     if (!same)
       fail(x,
            fmt::format("operation {}, {}, has other operands for a batch of {} than for one of {}",
-                       i, x.op, n1_, n2_),
+                       i, x.op, n_, batch),
            kFixedHint);
   }
   static bool same_names(const std::map<std::string, Number>& x,
@@ -93,36 +106,61 @@ class Merger {
         if (y == value) return op;
     return none;
   }
-  Size size(const char* what, const TracedOp& op, std::int64_t x, std::int64_t y) const {
-    if (x == y) return {x, 0};
-    if (x % n1_ == 0 && y % n2_ == 0 && x / n1_ == y / n2_) return {0, x / n1_};
+  /// `all` are the numbers of the other runs.
+  Size size(const char* what, const TracedOp& op, std::int64_t x,
+            const std::vector<std::int64_t>& all) const {
+    bool same = true, grows = x % n_ == 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::int64_t n = others_[i].batch;
+      same = same && all[i] == x;
+      grows = grows && all[i] % n == 0 && all[i] / n == x / n_;
+    }
+    if (same) return {x, 0};
+    if (grows) return {0, x / n_};
+    std::string others;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      others += fmt::format("{}{} for one of {}", i + 1 < all.size() ? ", " : " and ", all[i],
+                            others_[i].batch);
     fail(op,
-         fmt::format("{} of {} has the number {} for a batch of {} and {} for one of {}, which is "
-                     "no multiple of it",
-                     what, op.op.empty() ? "an input" : op.op, x, n1_, y, n2_),
+         fmt::format("{} of {} has the number {} for a batch of {}{}, which is no multiple of it",
+                     what, op.op.empty() ? "an input" : op.op, x, n_, others),
          kFixedHint);
   }
-  Sizes sizes(const char* what, const TracedOp& op, const Dims& x, const Dims& y) const {
+  Sizes sizes(const char* what, const TracedOp& op, const Dims& x,
+              const std::vector<const Dims*>& all) const {
     Sizes out;
-    for (int i = 0; i < x.size(); ++i) out.push_back(size(what, op, x[i], y[i]));
+    for (int i = 0; i < x.size(); ++i) {
+      std::vector<std::int64_t> numbers;
+      for (const Dims* const y : all) numbers.push_back((*y)[i]);
+      out.push_back(size(what, op, x[i], numbers));
+    }
     return out;
   }
 
   ModelNumber merged(const TracedOp& op, const std::string& name, const Number& x,
-                     const Number& y) const {
-    if (const auto* const v = std::get_if<std::int64_t>(&x))
-      return size(name.c_str(), op, *v, std::get<std::int64_t>(y));
+                     const std::vector<const Number*>& all) const {
+    if (const auto* const v = std::get_if<std::int64_t>(&x)) {
+      std::vector<std::int64_t> numbers;
+      for (const Number* const y : all) numbers.push_back(std::get<std::int64_t>(*y));
+      return size(name.c_str(), op, *v, numbers);
+    }
     if (const auto* const v = std::get_if<Dims>(&x)) {
-      const Dims& w = std::get<Dims>(y);
-      if (v->size() == w.size()) return sizes(name.c_str(), op, *v, w);
+      std::vector<const Dims*> dims;
+      for (const Number* const y : all) dims.push_back(&std::get<Dims>(*y));
+      if (std::all_of(dims.begin(), dims.end(),
+                      [v](const Dims* w) { return w->size() == v->size(); }))
+        return sizes(name.c_str(), op, *v, dims);
     } else if (const auto* const number = std::get_if<double>(&x)) {
-      const double other = std::get<double>(y);
-      if (std::memcmp(number, &other, sizeof(double)) == 0) return *number;
-      fail(op,
-           fmt::format("{} of {} is {} for a batch of {} and {} for one of {}", name, op.op,
-                       *number, n1_, other, n2_),
-           kFixedHint);
-    } else if (std::get<std::string>(x) == std::get<std::string>(y)) {
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const double other = std::get<double>(*all[i]);
+        if (std::memcmp(number, &other, sizeof(double)) != 0)
+          fail(op,
+               fmt::format("{} of {} is {} for a batch of {} and {} for one of {}", name, op.op,
+                           *number, n_, other, others_[i].batch),
+               kFixedHint);
+      }
+      return *number;
+    } else if (std::all_of(all.begin(), all.end(), [&x](const Number* y) { return *y == x; })) {
       return std::get<std::string>(x);
     }
     fail(op, fmt::format("{} of {} depends on the size of the batch", name, op.op), kFixedHint);
@@ -142,6 +180,14 @@ class Merger {
         if (x == value) return op;
     }
     return none;
+  }
+  /// The same for every run. No constant counts in one run and is repeated in another, since the
+  /// first run has two rows or more.
+  ModelConstant merged(const Constant& x, const Sizes& shape, int value) const {
+    ModelConstant out{x.name, x.value};
+    for (const BatchRun& other : others_)
+      out = merged(x, other.trace.constants.at(value), shape, value);
+    return out;
   }
   ModelConstant merged(const Constant& x, const Constant& y, const Sizes& shape, int value) const {
     if (!x.name.empty() && x.name == y.name) return {x.name, x.value};
@@ -187,23 +233,17 @@ class Merger {
     return true;
   }
 
-  const Trace &a_, &b_;
-  std::int64_t n1_, n2_;
+  const Trace& a_;
+  std::int64_t n_;
+  std::span<const BatchRun> others_;
 };
 
 }  // namespace
 
-Model merge(Trace first, const Trace& second, std::int64_t n1, std::int64_t n2) {
+Model merge(BatchRun first, std::span<const BatchRun> others) {
   const NoGrad guard;
-  Model out{.trace = std::move(first), .values = {}, .ops = {}, .constants = {}};
-  Merger(out.trace, second, n1, n2).run(out);
-  return out;
-}
-
-Model fixed_model(Trace trace) {
-  Model out{.trace = std::move(trace), .values = {}, .ops = {}, .constants = {}};
-  // A run is the same as itself.
-  Merger(out.trace, out.trace, 1, 1).run(out);
+  Model out{.trace = std::move(first.trace), .values = {}, .ops = {}, .constants = {}};
+  Merger(out.trace, first.batch, others).run(out);
   return out;
 }
 

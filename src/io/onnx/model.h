@@ -1,9 +1,10 @@
-// Two runs of one function, for batches of different sizes, as one model: a size that differs
-// between them is a multiple of the batch's.
+// Runs of one function, for batches of different sizes, as one model: a size that differs between
+// them is a multiple of the batch's.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -46,9 +47,14 @@ struct Model {
   std::map<int, ModelConstant> constants;
 };
 
-/// The model of one run: every size is fixed.
-Model fixed_model(Trace trace);
-/// Of two runs, for batches of `n1` and `n2`. Throws Error if they differ in more than sizes.
-Model merge(Trace first, const Trace& second, std::int64_t n1, std::int64_t n2);
+/// What a function did with a batch of this size.
+struct BatchRun {
+  Trace trace;
+  std::int64_t batch;
+};
+
+/// The model of all runs; of one alone, every size is fixed. Throws Error if they differ in more
+/// than sizes, or in a size that is neither fixed nor the same multiple of the batch in all.
+Model merge(BatchRun first, std::span<const BatchRun> others = {});
 
 }  // namespace firn::io::onnx

@@ -213,6 +213,9 @@ FIRN_OUT_OF_MEMORY("Checkpoints")
 
 std::optional<Checkpoint> Checkpoints::best() const try {
   state().join();
+  FIRN_CHECK(state().options.best != BestMetric::none, kOp,
+             "give .best = io::BestMetric::lowest or highest",
+             "best() of a folder without a best metric");
   return state().best(state().list());
 }
 FIRN_OUT_OF_MEMORY("Checkpoints")

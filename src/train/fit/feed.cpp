@@ -10,12 +10,6 @@ data::LoaderPosition LoaderFeed::position() const { return loader_.position(); }
 io::RunPart LoaderFeed::part() { return loader_; }
 
 bool LoaderFeed::run(std::int64_t epoch, const std::function<bool(std::int64_t)>& on_batch) {
-  // A run that was saved behind the last batch has none left.
-  const data::LoaderPosition at = loader_.position();
-  if (at.epoch == epoch && at.sample > 0 && at.sample >= loader_.samples()) {
-    loader_.seek({epoch + 1, 0});
-    return true;
-  }
   for (const data::LoaderBatch& batch : loader_.epoch(epoch)) {
     step_(batch);
     if (!on_batch(batch.total)) return false;

@@ -377,6 +377,16 @@ void FitLoop::finish_epoch(EpochReport& report) {
   save(report.applied_steps, std::isnan(value) ? std::nullopt : std::optional<double>(value));
 }
 
+/// The same program would come to the same end at once, unless something else ended the run.
+const char* FitLoop::how_to_go_on() const {
+  if (result_.ended == Ended::early_stop)
+    return "; the run is saved, and goes on with more patience";
+  if (const std::int64_t steps = options_.limit.steps;
+      result_.ended == Ended::limit && steps > 0 && result_.applied_steps >= steps)
+    return "; the run is saved, and goes on with a higher limit";
+  return "; the run is saved, and the same program goes on with it";
+}
+
 FitReport FitLoop::run() {
   start();
   const std::int64_t patience = options_.early_stop.patience;
@@ -415,8 +425,7 @@ FitReport FitLoop::run() {
   saver_.wait();
   if (result_.ended != Ended::epochs && leads() && options_.progress) {
     fmt::print("ended by {} after {} epochs, at step {}{}\n", reason_in_words(result_.ended),
-               result_.epochs, grouped(result_.applied_steps),
-               saver_.on() ? "; the run is saved, and the same program goes on with it" : "");
+               result_.epochs, grouped(result_.applied_steps), saver_.on() ? how_to_go_on() : "");
     std::fflush(stdout);
   }
   return std::move(result_);

@@ -59,6 +59,8 @@ class FitLoop final : public Loop {
   /// Sets what the optimizers know, and evaluates.
   void complete(EpochReport& report);
   void finish_epoch(EpochReport& report);
+  /// What a user does to train on, if the run is saved.
+  const char* how_to_go_on() const;
   /// Whether the epoch was the best so far, and better by enough.
   void note_value(const EpochReport& report);
   std::int64_t applied_steps() const;

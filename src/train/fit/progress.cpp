@@ -36,7 +36,8 @@ std::string clock_text(double seconds) {
 }
 
 double share_of(std::int64_t done, std::int64_t total) {
-  return total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
+  if (total <= 0) return 1.0;
+  return std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
 }
 
 std::string percent_text(double share) {
@@ -48,10 +49,11 @@ std::string percent_text(double share) {
 /// "  51200 samples/s  ETA 0:03", or nothing before the first sample.
 std::string rate_text(std::int64_t done, std::int64_t total, double seconds) {
   const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-  if (rate <= 0) return {};
+  if (rate <= 0 || !std::isfinite(rate)) return {};
   char text[64];
   std::snprintf(text, sizeof text, "  %.0f samples/s", rate);
-  return text + ("  ETA " + clock_text(static_cast<double>(total - done) / rate));
+  return text +
+         ("  ETA " + clock_text((static_cast<double>(total) - static_cast<double>(done)) / rate));
 }
 
 }  // namespace

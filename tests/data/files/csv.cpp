@@ -226,6 +226,10 @@ TEST_CASE("CSV: bad numbers are named with line, column and field", "[host]") {
   CHECK(std::isnan(table_of("a,b\n,1\n", {.missing = nan}).column("a").item()));
   for (const double missing : {nan, 0.5, 9223372036854775808.0})
     CHECK_THAT(bad("a\n1\n", i64, {.missing = missing}), contains("which is not a number of i64"));
+  for (const double missing : {1e300, -3.5e38})
+    CHECK_THAT(bad("a\n1\n", f32, {.missing = missing}), contains("which f32 cannot hold"));
+  CHECK(table_of("a,b\n,1\n", {.missing = 1e300}).column("a", f64).item() == 1e300);
+  CHECK(std::isinf(table_of("a,b\n,1\n", {.missing = INFINITY}).column("a", f32).item()));
 }
 
 TEST_CASE("CSV: texts that stand for no value", "[host]") {

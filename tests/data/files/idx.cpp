@@ -84,6 +84,18 @@ TEST_CASE("IDX: deflated data, and several gzip members in a row") {
   }
 }
 
+TEST_CASE("IDX: zeros behind a gzip member are padding, and other bytes are not") {
+  const TempFolder folder;
+  const Bytes whole = small_idx(), packed = gzip(whole);
+  for (const std::size_t zeros : {1, 512, 200'000}) {
+    const Bytes pad(zeros, '\0');
+    CHECK(data::read_idx(write_file(folder.file("a"), packed + pad)).numel() == 6);
+    const Bytes parts = gzip(whole.substr(0, 9)) + pad + gzip(whole.substr(9)) + pad;
+    CHECK(data::read_idx(write_file(folder.file("a"), parts)).numel() == 6);
+    CHECK_THAT(error_of(packed + pad + "x"), contains("gzip data"));
+  }
+}
+
 TEST_CASE("IDX: gzip is told by content, not by name") {
   const TempFolder folder;
   CHECK(data::read_idx(write_file(folder.file("plain.gz"), small_idx())).numel() == 6);

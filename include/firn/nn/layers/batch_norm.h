@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,6 +120,7 @@ class BatchNorm : public Module {
   BatchNorm(const char* what, int low, int high, std::int64_t c, const BatchNormOptions& options);
 
  private:
+  friend class RecomputedStatistics;
   void was_separated() override;
   void check_input(const Tensor& x) const;
   detail::BatchStatistics& statistics();
@@ -171,5 +173,31 @@ std::int64_t convert_batch_norm(Module& m, BatchNormMode mode);
 /// change. Retrain the network afterwards. Throws Error, before any is changed, if `groups` does
 /// not divide the channels of one. Returns how many there are.
 std::int64_t convert_to_group_norm(Module& m, std::int64_t groups);
+
+/// While it lives, the running statistics of every BatchNorm in a module are those of its present
+/// weights. Averages of the weights need that, since they never ran in training:
+///
+///   const optim::AveragedWeights averaged(opt);
+///   const nn::RecomputedStatistics statistics(net, [&] {
+///     for (const auto& batch : loader.epoch(0)) net(batch.x());
+///   });
+///   evaluate(net);  // or save it
+///
+/// Mean and variance are the means of those of the batches, as PyTorch's update_bn() computes them.
+/// The destructor puts the statistics of the training back. The module must outlive the object.
+class RecomputedStatistics {
+ public:
+  /// Calls `passes` once, without gradients. BatchNorm layers are in training mode meanwhile, and
+  /// other layers in the mode that they have. Throws what `passes` throws, and Error, naming it, if
+  /// a layer has seen no batch; the statistics are then as before.
+  [[nodiscard]] RecomputedStatistics(Module& m, const std::function<void()>& passes);
+  ~RecomputedStatistics();
+  RecomputedStatistics(const RecomputedStatistics&) = delete;
+  RecomputedStatistics& operator=(const RecomputedStatistics&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace firn::nn

@@ -1,0 +1,99 @@
+// Running statistics of BatchNorm layers for weights that no training has run with.
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "firn/autograd.h"
+#include "firn/nn/layers/batch_norm.h"
+#include "firn/ops/ops.h"
+#include "nn/layers/batch_statistics.h"
+
+namespace firn::nn {
+namespace {
+
+constexpr const char* kOp = "RecomputedStatistics";
+constexpr double kCumulative = -1;  // the kernels' momentum for a mean of all batches
+
+}  // namespace
+
+struct RecomputedStatistics::State {
+  /// What a layer has outside of the scope. A swap with the layer throws nothing.
+  struct Kept {
+    BatchNorm* layer;
+    std::string name;
+    Buffer mean, var, batches;
+    std::shared_ptr<detail::BatchStatistics> statistics;
+    BatchNormMode mode;
+    bool training;
+  };
+  std::vector<Kept> all;
+  bool swapped = false;
+
+  /// Buffers of the layer and those that are kept change places.
+  void swap() noexcept {
+    for (Kept& k : all) {
+      std::swap(k.layer->running_mean, k.mean);
+      std::swap(k.layer->running_var, k.var);
+      std::swap(k.layer->num_batches_tracked, k.batches);
+      std::swap(k.layer->statistics_, k.statistics);
+      if (autograd::Leaf* const leaf = autograd::leaf_or_frozen(k.layer->weight))
+        leaf->member = k.layer->statistics_;
+    }
+    swapped = !swapped;
+  }
+  ~State() {
+    if (swapped) swap();
+  }
+};
+
+RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()>& passes) try
+    : state_(std::make_unique<State>()) {
+  FIRN_CHECK(passes, kOp, "give a function that calls the module", "the function is empty");
+  State& s = *state_;
+  for (const NamedModule& n : m.named_modules()) {
+    auto* const layer = dynamic_cast<BatchNorm*>(n.module);
+    if (!layer || layer->is_group_norm() || !layer->running_mean.defined()) continue;
+    const Tensor& mean = layer->running_mean;
+    State::Kept kept{.layer = layer,
+                     .name = n.name,
+                     .mean = Buffer(zeros_like(mean), OnConversion::widen),
+                     .var = Buffer(ones_like(mean), OnConversion::widen),
+                     .batches = Buffer(zeros({}, DType::i64, mean.device())),
+                     .statistics = nullptr,
+                     .mode = layer->accumulation_,
+                     .training = layer->training()};
+    s.all.push_back(std::move(kept));
+  }
+  s.swap();
+  for (State::Kept& k : s.all)
+    k.layer->statistics_ = std::make_shared<detail::BatchStatistics>(*k.layer, kCumulative);
+  struct Modes {
+    State& s;
+    explicit Modes(State& state) : s(state) {
+      for (State::Kept& k : s.all) {
+        k.layer->accumulation_ = BatchNormMode::per_micro_batch;
+        k.layer->train(true);
+      }
+    }
+    ~Modes() {
+      for (State::Kept& k : s.all) {
+        k.layer->accumulation_ = k.mode;
+        k.layer->train(k.training);
+      }
+    }
+  };
+  {
+    const NoGrad guard;
+    const Modes modes(s);
+    passes();
+  }
+  for (const State::Kept& k : s.all)
+    FIRN_CHECK(k.layer->num_batches_tracked.item() > 0, kOp,
+               "call the module on batches of its training set in the function",
+               "the layer \"{}\" has seen no batch", k.name);
+}
+FIRN_OUT_OF_MEMORY(kOp)
+
+RecomputedStatistics::~RecomputedStatistics() = default;
+
+}  // namespace firn::nn
