@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <dnnl.hpp>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
@@ -17,9 +17,11 @@
 
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
+#include "kernels/cpu/conv/onednn_faults.h"
 #include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/onednn.h"
+#include "kernels/cpu/gemm/onednn_api.h"
 #endif
 
 namespace firn::kernels::cpu {
@@ -100,26 +102,22 @@ struct Formats {
 
 /// Empty if views cannot express the formats: sizes are padded, or a format is not blocked.
 std::optional<Formats> as_views(const Desc& packed, const Desc& plain, DType dtype) {
-  const dnnl_memory_desc_t &a = packed.data, &b = plain.data;
-  if (a.format_kind != dnnl_blocked || a.offset0 != 0) return {};
-  const dnnl_blocking_desc_t &in = a.format_desc.blocking, &out = b.format_desc.blocking;
-  if (a.ndims + in.inner_nblks > kMaxRank) return {};
+  const auto in = onednn::blocking_of(packed), out = onednn::blocking_of(plain);
+  if (!in || !out || in->sizes.size() + in->blocks.size() > kMaxRank) return {};
   Formats v;
   v.packed.dtype = v.plain.dtype = dtype;
   Dims step;  // strides in `plain`
-  for (int i = 0; i < a.ndims; ++i) {
-    if (a.dims[i] != a.padded_dims[i]) return {};
-    v.packed.shape.push_back(a.dims[i]);
-    v.packed.strides.push_back(in.strides[i]);
-    step.push_back(out.strides[i]);
+  for (std::size_t i = 0; i < in->sizes.size(); ++i) {
+    v.packed.shape.push_back(in->sizes[i]);
+    v.packed.strides.push_back(in->strides[i]);
+    step.push_back(out->strides[i]);
   }
   // The innermost block comes last; if an axis is blocked twice, its last block is the finest.
-  Dims sizes, steps;
+  Dims sizes, steps, strides;
   std::int64_t stride = 1;
-  Dims strides;
-  for (int i = in.inner_nblks - 1; i >= 0; --i) {
-    const auto axis = static_cast<int>(in.inner_idxs[i]);
-    const std::int64_t size = in.inner_blks[i];
+  for (std::size_t i = in->blocks.size(); i-- > 0;) {
+    const auto axis = static_cast<int>(in->block_axes[i]);
+    const std::int64_t size = in->blocks[i];
     sizes.insert(0, size);
     strides.insert(0, stride);
     steps.insert(0, step[axis]);
@@ -143,6 +141,7 @@ class Convolution final : public OnednnConv {
   Convolution(ConvPass pass, DType dtype, std::span<const ConvSizes> shapes, bool bias)
       : pass_(pass),
         weights_dtype_(pass == ConvPass::weight ? DType::f32 : dtype),
+        dtype_(dtype),
         type_(dtype == DType::bf16 ? Type::bf16 : Type::f32),
         bias_(bias) {
     const ConvSizes& z = shapes.front();
@@ -164,9 +163,8 @@ class Convolution final : public OnednnConv {
     to_plain_ = Reorder(weights_, plain_);
   }
 
-  /// Whether oneDNN has optimised code for this, not a reference loop or a GEMM, and an output
-  /// depends on nothing but the pixels under its window.
-  bool usable() const noexcept { return fast_ && !leaks_; }
+  /// Whether oneDNN has optimised code for this, not a reference loop or a GEMM, and that is right.
+  bool usable() const noexcept { return fast_ && !faulty_; }
 
   std::int64_t weights_size() const override {
     return static_cast<std::int64_t>(weights_.get_size() / size_of(weights_dtype_));
@@ -190,6 +188,7 @@ class Convolution final : public OnednnConv {
            const void* y) const override {
     const Block& b = blocks_[shape];
     const Workspace scratch = workspace(b.scratch);
+    if (reads_unwritten()) std::memset(scratch.view().data, 0, b.scratch.get_size());
     call(kCallReserve, [&] {
       std::unordered_map<int, dnnl::memory> args{
           {pass_ == ConvPass::data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, memory_at(b.x, x)},
@@ -213,6 +212,7 @@ class Convolution final : public OnednnConv {
    public:
     Reorder() = default;
     Reorder(const Desc& from, const Desc& to) : from_(from), to_(to) {
+      const Reserve reserve(kMakeReserve, kCodeReserve);
       const dnnl::reorder::primitive_desc chosen(engine(), from, engine(), to, own_scratch());
       scratch_ = chosen.scratchpad_desc();
       primitive_ = dnnl::reorder(chosen);
@@ -250,48 +250,47 @@ class Convolution final : public OnednnConv {
     if (z.volumes) axis(z.d, z.t, z.o, g.depth.stride, g.depth.before, g.depth.dilation);
     axis(z.h, z.r, z.p, g.stride[0], g.before[0], g.dilation[0]);
     axis(z.w, z.s, z.q, g.stride[1], g.before[1], g.dilation[1]);
-    Block b;
-    b.x = Desc(in, type_, z.volumes ? Tag::ndhwc : Tag::nhwc);
-    b.y = Desc(out, type_, z.volumes ? Tag::ndhwc : Tag::nhwc);
-    if (bias_) b.bias = Desc({z.k}, Type::f32, Tag::a);
+    const Tag tag = z.volumes ? Tag::ndhwc : Tag::nhwc;
+    onednn::ConvDescs descs{Desc(in, type_, tag),
+                            pass_ == ConvPass::forward ? weights_ : any_,
+                            bias_ ? Desc({z.k}, Type::f32, Tag::a) : Desc(),
+                            Desc(out, type_, tag),
+                            stride,
+                            gaps,
+                            before,
+                            after};
+    Block b{{}, descs.x, descs.y, descs.bias, {}};
+    const Reserve reserve(kMakeReserve, kCodeReserve);
     const dnnl::primitive_attr attributes = own_scratch();
-    const auto algorithm = dnnl::algorithm::convolution_direct;
-    const dnnl::convolution_forward::primitive_desc forward(
-        {dnnl::prop_kind::forward_training, algorithm, b.x,
-         pass_ == ConvPass::forward ? weights_ : any_, b.bias, b.y, stride, gaps, before, after},
-        attributes, engine());
     const auto keep = [&](const auto& chosen, const Desc& weights, auto make) {
       weights_ = weights;
       b.scratch = chosen.scratchpad_desc();
       b.primitive = make(chosen);
       const std::string_view name = chosen.impl_info_str();
       fast_ = fast_ && name.find("ref") == name.npos && name.find("gemm") == name.npos;
-      if (pairs_pixels(z, name)) leaks_ = true;
+      faulty_ = faulty_ || onednn_is_wrong(pass_, dtype_, z, name);
     };
+    const auto forward = onednn::forward_of(descs, attributes, engine());
+    descs.weights = weights_;
     if (pass_ == ConvPass::forward) {
       keep(forward, forward.weights_desc(),
            [](const auto& pd) { return dnnl::convolution_forward(pd); });
     } else if (pass_ == ConvPass::data) {
-      const dnnl::convolution_backward_data::primitive_desc data(
-          {algorithm, b.x, weights_, b.y, stride, gaps, before, after}, attributes, engine(),
-          forward);
+      const auto data = onednn::data_of(descs, attributes, engine(), forward);
       keep(data, data.weights_desc(),
            [](const auto& pd) { return dnnl::convolution_backward_data(pd); });
     } else {
-      const dnnl::convolution_backward_weights::primitive_desc weight(
-          {algorithm, b.x, weights_, b.y, stride, gaps, before, after}, attributes, engine(),
-          forward);
+      const auto weight = onednn::weight_of(descs, attributes, engine(), forward);
       keep(weight, weight.diff_weights_desc(),
            [](const auto& pd) { return dnnl::convolution_backward_weights(pd); });
     }
     blocks_.push_back(b);
   }
 
-  /// oneDNN 2.6 multiplies channels of bf16 in pairs, and an odd last one with the next pixel's
-  /// first, times 0. A NaN there would leak.
-  bool pairs_pixels(const ConvSizes& z, std::string_view name) const {
-    return pass_ == ConvPass::forward && type_ == Type::bf16 && z.channels() % 2 != 0 &&
-           name.find("brgconv") != name.npos;
+  /// oneDNN pads rows of bf16 with scratch memory that it does not write, and multiplies that by 0.
+  /// Garbage there may be a NaN.
+  bool reads_unwritten() const noexcept {
+    return pass_ == ConvPass::weight && dtype_ == DType::bf16;
   }
 
   /// oneDNN's own conversion is faster if all fits a cache. For the weights of large layers it is
@@ -309,10 +308,10 @@ class Convolution final : public OnednnConv {
   }
 
   ConvPass pass_;
-  DType weights_dtype_;
+  DType weights_dtype_, dtype_;
   Type type_;
   bool bias_;
-  bool fast_ = true, leaks_ = false;
+  bool fast_ = true, faulty_ = false;
   Desc plain_, any_, weights_;
   std::optional<Formats> views_;
   Reorder to_packed_, to_plain_;
@@ -395,7 +394,6 @@ class Cache {
                                                 std::span<const ConvSizes> shapes, bool bias) {
     const OneThread guard(/*holds_lock=*/true);
     if (!guard.usable()) return nullptr;
-    const Reserve reserve(kMakeReserve, kCodeReserve);
     try {
       auto all = std::make_shared<Convolution>(pass, dtype, shapes, bias);
       if (all->usable()) return all;

@@ -3,7 +3,6 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <atomic>
-#include <optional>
 #include <string>
 #ifdef FIRN_HAS_ONEDNN
 #include <dnnl.h>
@@ -45,33 +44,38 @@ void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
 #ifdef FIRN_HAS_ONEDNN
 namespace {
 
-/// oneDNN generates the code of a kind of GEMM at its first use and never retries if that fails, so
-/// there must be memory for it.
-class FirstUse {
- public:
-  FirstUse(bool a_transposed, bool b_transposed, float beta)
-      : known_(kinds()[(a_transposed ? 1 : 0) + (b_transposed ? 2 : 0) + (beta != 0 ? 4 : 0)]) {
-    if (!known_.load(std::memory_order_relaxed)) reserve_.emplace(kMakeReserve, kCodeReserve);
-  }
-  void succeeded() noexcept {
-    if (!reserve_) return;
-    known_.store(true, std::memory_order_relaxed);
-    end_before_onednn();
-  }
+/// The kernels of products that oneDNN generates together, all of a set at its first use: those for
+/// every shape, and on CPUs with AVX-512 those for a few rows times a transposed matrix.
+enum class KernelSet { general, few_rows };
 
- private:
-  static std::atomic<bool>* kinds() noexcept {
-    static std::atomic<bool> known[8] = {};
-    return known;
-  }
-  std::atomic<bool>& known_;
-  std::optional<Reserve> reserve_;
-};
+bool takes_few_rows(std::int64_t m, const BlockOperand<float>& a, const BlockOperand<float>& b) {
+  return m > 1 && m < 16 && !a.transposed && b.transposed;
+}
+
+/// Makes oneDNN generate the set, unless it has. oneDNN never retries if that fails, and may then
+/// crash, so there must be memory for all of it. Throws OutOfMemory.
+void generate(KernelSet set) {
+  static constinit std::atomic<bool> known[2] = {};
+  std::atomic<bool>& done = known[static_cast<int>(set)];
+  if (done.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  const Reserve reserve(kMakeReserve, kCodeReserve);
+  // A product of few numbers takes the kernels that read operands in place, which oneDNN generates
+  // after those that all products need.
+  const float a[4] = {}, b[4] = {};
+  float c[4];
+  const char of_b = set == KernelSet::few_rows ? 'T' : 'N';
+  if (dnnl_sgemm('N', of_b, 2, 2, 2, 1, a, 2, b, 2, 0, c, 2) != dnnl_success)
+    throw OutOfMemory("no memory left for the code of products", kCodeReserve);
+  done.store(true, std::memory_order_relaxed);
+  end_before_onednn();
+}
 
 void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                     const BlockOperand<float>& a, const BlockOperand<float>& b, float beta,
                     float* c, std::int64_t ldc) {
-  FirstUse first(a.transposed, b.transposed, beta);
+  generate(KernelSet::general);
+  if (takes_few_rows(m, a, b)) generate(KernelSet::few_rows);
   const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha,
                                  a.data, a.ld, b.data, b.ld, beta, c, ldc);
   if (status == dnnl_out_of_memory)
@@ -80,7 +84,6 @@ void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
     throw Error("gemm", "dnnl_sgemm answered " + std::to_string(static_cast<int>(status)) +
                             " for [" + std::to_string(m) + ", " + std::to_string(k) + "] x [" +
                             std::to_string(k) + ", " + std::to_string(n) + "]");
-  first.succeeded();
 }
 
 /// From this many rows and columns on, transposing b first pays. oneDNN reaches 0.95 of the peak

@@ -1,7 +1,6 @@
 #ifdef FIRN_HAS_ONEDNN
 #include "kernels/cpu/gemm/onednn.h"
 
-#include <dnnl.h>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include "firn/error.h"
 #include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/thread_pool.h"
+#include "kernels/cpu/gemm/onednn_api.h"
 #include "kernels/settings/isa.h"
 
 // Two functions of OpenMP's run-time library, which oneDNN links. They are declared here because
@@ -53,7 +53,7 @@ bool limit_onednn() {
       case Isa::avx512_bf16:
         return dnnl_cpu_isa_avx512_core_bf16;
       default:
-        return dnnl_cpu_isa_all;
+        return onednn::kEveryIsa;
     }
   }();
   if (dnnl_set_max_cpu_isa(most) == dnnl_success) return true;

@@ -20,6 +20,7 @@
 #include "runtime/cuda/cuda.h"
 #include "runtime/memory/accounts.h"
 #include "runtime/memory/cache.h"
+#include "runtime/memory/dirty_memory.h"
 #include "runtime/memory/fail_allocation.h"
 #include "runtime/memory/reserve_pool.h"
 #include "runtime/plan/model.h"
@@ -40,6 +41,8 @@ const Inherited inherited_owner{
 // Fault injection: allocations left before the failing one; negative: off.
 std::atomic<std::int64_t> allocations_until_failure{-1};
 std::atomic<bool> failure_is_sticky{false};
+
+std::atomic<bool> blocks_are_dirty{false};
 }  // namespace
 
 OwnerScope::OwnerScope(Owner owner) : previous_(current_owner) {
@@ -54,6 +57,9 @@ FailAllocation::FailAllocation(std::uint64_t k, bool sticky) noexcept {
   allocations_until_failure = static_cast<std::int64_t>(k);
 }
 FailAllocation::~FailAllocation() { allocations_until_failure = -1; }
+
+DirtyMemory::DirtyMemory() noexcept { blocks_are_dirty = true; }
+DirtyMemory::~DirtyMemory() { blocks_are_dirty = false; }
 
 namespace memory {
 
@@ -130,6 +136,8 @@ class Cache {
     void* block = free_.pop(size);
     if (!block) [[unlikely]]
       block = take(bytes, size);
+    if (blocks_are_dirty.load(std::memory_order_relaxed)) [[unlikely]]
+      std::memset(block, 0xff, size);
     accounts_.allocated(b, block, size);
   }
 

@@ -1,0 +1,73 @@
+// Convolutions that oneDNN computes wrong, so that firn computes them another way. A test compares
+// all small shapes with plain loops (tests/kernels/image/conv_sweep.cpp); its long form found
+// these.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/plan/conv_sizes.h"
+
+namespace firn::kernels::cpu {
+
+/// One axis of a convolution.
+struct ConvAxis {
+  std::int64_t in, taps, out, stride, before, dilation;
+
+  std::int64_t reach() const noexcept { return dilation * (taps - 1) + 1; }
+  /// Whether the window of output o begins before the input, or ends after it.
+  bool begins_before(std::int64_t o) const noexcept { return o * stride < before; }
+  bool ends_after(std::int64_t o) const noexcept { return o * stride + reach() > before + in; }
+  /// Whether no window reads anything.
+  bool is_blind() const noexcept {
+    for (std::int64_t o = 0; o < out; ++o)
+      for (std::int64_t t = 0; t < taps; ++t)
+        if (const auto i = o * stride - before + t * dilation; i >= 0 && i < in) return false;
+    return true;
+  }
+};
+
+/// Whether an output at the front is at the back as well, or the `next` one is. oneDNN steps along
+/// depth and height as if whole windows lay between.
+inline bool has_no_middle(const ConvAxis& a, std::int64_t next) noexcept {
+  for (std::int64_t o = 0; o < a.out && a.begins_before(o); ++o)
+    if (a.ends_after(std::min(o + next, a.out - 1))) return true;
+  return false;
+}
+
+/// The gradient of bf16 weights, by oneDNN 2.6 and 3.7. With one channel and one column it reads
+/// behind the input. For volumes that are all border it reads and writes at wrong places.
+inline bool weight_gradient_is_wrong(const ConvSizes& z) noexcept {
+  if (z.channels() == 1 && z.q == 1) return true;
+  if (!z.volumes) return false;
+  const ConvGeometry& g = z.geometry;
+  return has_no_middle({z.d, z.t, z.o, g.depth.stride, g.depth.before, g.depth.dilation}, 1) ||
+         has_no_middle({z.h, z.r, z.p, g.stride[0], g.before[0], g.dilation[0]}, 0);
+}
+
+/// Outputs by oneDNN 3.7, which regroups the taps of a row. It crashes where windows see zeros
+/// alone, and is wrong in bf16 for one channel, or one column.
+inline bool regrouped_outputs_are_wrong(DType dtype, const ConvSizes& z) noexcept {
+  const ConvGeometry& g = z.geometry;
+  if (dtype == DType::bf16 && z.q == 1) return true;
+  return z.channels() == 1 ||  // in f32, a NaN leaks to outputs nearby
+         ConvAxis{z.d, z.t, z.o, g.depth.stride, g.depth.before, g.depth.dilation}.is_blind() ||
+         ConvAxis{z.h, z.r, z.p, g.stride[0], g.before[0], g.dilation[0]}.is_blind() ||
+         ConvAxis{z.w, z.s, z.q, g.stride[1], g.before[1], g.dilation[1]}.is_blind();
+}
+
+/// `name` is that of oneDNN's implementation: "brgconv:avx512_core_bf16" in 2.6 and
+/// "brg_conv_fwd:avx512_core_bf16" in 3.7, for example.
+inline bool onednn_is_wrong(ConvPass pass, DType dtype, const ConvSizes& z, std::string_view name) {
+  if (pass == ConvPass::weight) return dtype == DType::bf16 && weight_gradient_is_wrong(z);
+  const bool regroups = name.find("brg_conv") != name.npos;
+  const bool blocks = regroups || name.find("brgconv") != name.npos;
+  // It multiplies channels of bf16 in pairs, and an odd last one with the next pixel's first,
+  // times 0. A NaN there would leak.
+  const std::int64_t summed = pass == ConvPass::forward ? z.channels() : z.kernels();
+  if (blocks && dtype == DType::bf16 && summed % 2 != 0) return true;
+  return regroups && pass == ConvPass::forward && regrouped_outputs_are_wrong(dtype, z);
+}
+
+}  // namespace firn::kernels::cpu
