@@ -15,7 +15,8 @@ namespace cpu {
 
 /// out = beta*out + scale * reduction of x over the axes along which out has size 1 and x does not
 /// (out has x's rank). beta and scale are 0 and 1 but for sum and sum_squares. In max and min a NaN
-/// wins. any and all give 0 and 1. An empty sum is 0, an empty product 1.
+/// wins. any and all give 0 and 1. An empty sum is 0, an empty product 1. Squares are summed in
+/// f64.
 void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, float beta,
             Stream stream);
 /// out (i64, x's rank with size 1 at `axis`) = position of the first maximum along `axis`; a NaN

@@ -132,13 +132,13 @@ struct Softplus : UnaryDefaults {
   }
 };
 
-struct HardTanh : UnaryDefaults {  // a: low, b: high
+struct HardTanh : UnaryDefaults {  // a: low, b: high; Clamp too
   static constexpr Saves saves = Saves::input;
   template <class V>
   FIRN_HD static V f(V x, Args p) {
     return min(max(x, V(p.a)), V(p.b));
   }
-  /// 0 at the bounds too, as in PyTorch, where Clamp has 1.
+  /// 0 at the bounds too, as in PyTorch.
   template <class V>
   FIRN_HD static V df(V dy, V x, Args p) {
     return where(x <= V(p.a), V(0), where(x >= V(p.b), V(0), dy));

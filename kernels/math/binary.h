@@ -8,6 +8,10 @@
 //
 // Elements of losses are in math/loss.h. The list is at the end of this file; its entries have
 // public functions in include/firn/ops/elementwise.h and ops.h.
+//
+// A derivative is differentiated again, in the same formula. So a special case replaces an operand
+// at which the formula has no value, and never a value that the formula has: a constant in its
+// place would have derivative 0.
 #pragma once
 
 #include "kernels/math/activation.h"
@@ -93,16 +97,17 @@ struct Pow : BinaryDefaults {
   FIRN_HD static V f(V a, V b, Args) {
     return pow(a, b);
   }
-  /// b a^(b-1); 0 where b = 0, also at a = 0.
+  /// b a^(b-1); 0 where b = 0, also if a is 0 or not finite.
   template <class V>
   FIRN_HD static V dfa(V dy, V a, V b, Args) {
-    return where(b == V(0), V(0), dy * b * pow(a, b - V(1)));
+    const V base = where(a == V(0), V(1), where(a - a == V(0), a, V(1)));
+    return dy * b * pow(where(b == V(0), base, a), b - V(1));
   }
   /// a^b log a; 0 where a = 0 and b >= 0, where a^b no longer depends on b.
   template <class V>
   FIRN_HD static V dfb(V dy, V a, V b, Args) {
-    const V slope = dy * pow(a, b) * log(a);
-    return where(a == V(0), where(b >= V(0), V(0), slope), slope);
+    const V base = where(a == V(0), where(b >= V(0), V(1), a), a);
+    return dy * pow(base, b) * log(base);
   }
 };
 
@@ -168,7 +173,8 @@ struct Atan2 : BinaryDefaults {  // the angle of the point (b, a)
   template <class V>
   FIRN_HD static V dfa(V dy, V a, V b, Args) {
     const V square = a * a + b * b;
-    return where(square == V(0), V(0), dy * (b / square));
+    const V share = b / where(square == V(0), V(1), square);
+    return dy * where(square == V(0), V(0), share);
   }
   template <class V>
   FIRN_HD static V dfb(V dy, V a, V b, Args p) {
@@ -232,16 +238,21 @@ struct Remainder : BinaryDefaults {  // has the sign of b
   }
 };
 
-/// log(e^a + e^b). Equal operands are a case of their own, since inf - inf is NaN.
+/// log(e^a + e^b). Equal infinities are a case of their own, since inf - inf is NaN.
 struct LogAddExp : BinaryDefaults {
+  /// a - b, and 0 for equal infinities.
+  template <class V>
+  FIRN_HD static V apart(V a, V b) {
+    return where(a == b, where(a - a == V(0), a - b, V(0)), a - b);
+  }
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
-    const V apart = max(a, b) + log1p(exp(-abs(a - b)));
-    return where(a == b, a + V(0.69314718055994530942), apart);
+    const V sum = max(a, b) + log1p(exp(-abs(apart(a, b))));
+    return where(a == b, a + V(0.69314718055994530942), sum);
   }
   template <class V>
   FIRN_HD static V dfa(V dy, V a, V b, Args) {
-    return dy * where(a == b, V(0.5), logistic(a - b));
+    return dy * logistic(apart(a, b));
   }
   template <class V>
   FIRN_HD static V dfb(V dy, V a, V b, Args p) {

@@ -33,6 +33,12 @@ FIRN_HD Moments<V> moments_of(V centre, SumPair<V> distances, V inverse_n) {
   return {centre + shift, max(distances.second - distances.first * shift, V(0))};
 }
 
+/// The mean of squared distances from the mean, which a float rounds, or if not `center` from 0.
+template <class V>
+FIRN_HD V variance_of(bool center, SumPair<V> distances, V inverse_n) {
+  return inverse_n * (center ? moments_of(V(0), distances, inverse_n).squares : distances.second);
+}
+
 /// Merges moments of `a` and of `b` values, b > 0 (Chan, Golub & LeVeque 1979).
 template <class V>
 struct Merge {

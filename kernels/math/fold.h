@@ -77,6 +77,19 @@ struct AllFold {
   using Join = MinFold<A>;
 };
 
+/// The type in which a fold joins numbers of the compute type A. Squares of f32 overflow or vanish
+/// where their root is an ordinary number; in f64 they do neither.
+template <template <class> class Fold, class A>
+struct FoldedIn {
+  using Type = A;
+};
+template <>
+struct FoldedIn<SumSquaresFold, float> {
+  using Type = double;
+};
+template <template <class> class Fold, class A>
+using FoldType = typename FoldedIn<Fold, A>::Type;
+
 /// Every reduction: its name in ReduceOp (kernels/reduce.h), and its struct.
 #define FIRN_REDUCTIONS(X)       \
   X(sum, SumFold)                \
@@ -158,7 +171,8 @@ struct LogSumExpScan {
   FIRN_HD static State lift(V x, V) { return {x, V(1)}; }
   FIRN_HD static State join(State a, State b) {
     // Equal infinities have no difference; a NaN stays in the sum.
-    const V part = where(a.first == b.first, V(1), exp(-abs(a.first - b.first)));
+    const auto same = a.first == b.first;
+    const V part = exp(-abs(where(same, V(0), a.first) - where(same, V(0), b.first)));
     const auto left = a.first >= b.first;
     return {where(left, a.first, b.first),
             where(left, a.second + b.second * part, a.second * part + b.second)};

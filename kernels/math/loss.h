@@ -114,7 +114,8 @@ struct KlDiv : LossDefaults {
   }
   template <class V>
   FIRN_HD static V dfb(V dy, V a, V b, Args) {
-    return where(b == V(0), V(0), dy * (log(b) - a + V(1)));
+    const V slope = dy * (log(where(b == V(0), V(1), b)) - a + V(1));
+    return where(b == V(0), V(0), slope);
   }
 };
 

@@ -62,16 +62,6 @@ struct Largest {
   FIRN_HD Max<V> operator()(V x) const { return {x}; }
 };
 
-/// (x - mean)^2
-template <class V>
-struct CentredSquare {
-  V mean;
-  FIRN_HD Sum<V> operator()(V x) const {
-    const V d = x - mean;
-    return {d * d};
-  }
-};
-
 // ---- Softmax. States of a row: max, and sum = sum e^(x - max). ----
 
 /// e^(x - max)

@@ -40,8 +40,8 @@ struct AddCMul : TernaryDefaults {
   }
 };
 
-/// min(max(a, b), c); NaN wins. As in PyTorch c wins over b, a tie of a with a bound shares the
-/// gradient, and a takes all if both bounds are equal to it or an operand is NaN.
+/// min(max(a, b), c); NaN wins. As in PyTorch c wins over b. At a bound the bound has the gradient,
+/// so that the derivative by a is that of Clamp. a takes all if an operand is NaN.
 struct ClampBetween : TernaryDefaults {
   static constexpr bool integers = true;
   static constexpr int reads[] = {kA | kB | kC, kA | kB | kC, kA | kB | kC};
@@ -51,17 +51,13 @@ struct ClampBetween : TernaryDefaults {
   }
   template <int operand, class V>
   FIRN_HD static V df(V dy, V a, V b, V c, Args) {
-    const V zero(0), half = V(0.5) * dy;
+    const V zero(0);
     if constexpr (operand == 0) {
-      const V tie = where(b < c, half, dy);
-      const V inside = where(a == b, tie, where(a == c, tie, dy));
-      return where(a < b, zero, where(a > c, zero, where(b > c, zero, inside)));
+      return where(a <= b, zero, where(a >= c, zero, where(b > c, zero, dy)));
     } else if constexpr (operand == 1) {
-      const V tie = where(b < c, half, zero);
-      return where(b > c, zero, where(a < b, dy, where(a == b, tie, zero)));
+      return where(b > c, zero, where(a >= c, zero, where(a <= b, dy, zero)));
     } else {
-      const V tie = where(b < c, half, zero);
-      return where(b > c, dy, where(a > c, dy, where(a == c, tie, zero)));
+      return where(b > c, dy, where(a >= c, dy, zero));
     }
   }
 };

@@ -72,6 +72,15 @@ void require_floating(const char* op, const Tensor& t);
 /// Throws if t is undefined or not i64 or i32 (or u8, if `allow_u8`).
 void require_index(const char* op, const Tensor& t, bool allow_u8 = false);
 
+/// compute(operands), of 16-bit operands in f32 and then rounded: for an op made of several, which
+/// would each round. Operands have one dtype. Under autocast those several choose their dtypes.
+template <class Fn, class... Operands>
+Tensor rounded_once(Fn&& compute, const Tensor& first, const Operands&... others) {
+  const DType dtype = first.dtype(), wide = compute_dtype(dtype);
+  if (!is_floating(dtype) || wide == dtype || autocast_on()) return compute(first, others...);
+  return cast(compute(cast(first, wide), cast(others, wide)...), dtype);
+}
+
 /// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`, recorded as `op`. The operands
 /// are checked, but for the values of the index.
 Tensor take_along(const char* op, const Tensor& x, int axis, const Tensor& index);

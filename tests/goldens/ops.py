@@ -93,7 +93,7 @@ for name, fn in AWAY.items():
     record(name, fn, lambda: uniform(3, 7, low=0.2, high=3) * (ints(2, 3, 7) * 2 - 1))
 KINKS = {
     "relu at zero": torch.relu, "abs at zero": torch.abs, "leaky_relu at zero": F.leaky_relu,
-    "elu at zero": F.elu, "clamp at its bounds": lambda x: torch.clamp(x, -1, 1),
+    "elu at zero": F.elu,
 }
 for name, fn in KINKS.items():
     record(name, fn, lambda: whole(3, 7))
@@ -159,8 +159,6 @@ C, D = lambda: uniform(4), lambda: uniform(2, 1, 4)
 record("lerp", torch.lerp, A, B, C)
 record("addcmul", lambda x, a, b: torch.addcmul(x, a, b, value=0.7), A, B, C)
 record("clamp by tensors", lambda x, a, b: torch.clamp(x, a, b), A, B, C)
-record("clamp by tensors with ties", lambda x, a, b: torch.clamp(x, a, b), lambda: whole(2, 3, 4), lambda: whole(3, 1),
-       lambda: whole(4))
 record("clamp by a lower bound", lambda x, a: torch.clamp(x, a, None), A, B)
 record("clamp by an upper bound", lambda x, a: torch.clamp(x, None, a), A, B)
 record("masked_fill", lambda x, m: x.masked_fill(m, 1.5), A, lambda: ints(2, 3, 1).bool())

@@ -11,6 +11,7 @@
 #include "firn/device.h"
 #include "kernels/copy.h"
 #include "support/catch.h"
+#include "support/formulas.h"
 #include "support/run_kernel.h"
 
 namespace {
@@ -20,6 +21,7 @@ using math::Args;
 using math::BinaryOp;
 using math::UnaryOp;
 namespace run = firn::testing::run;
+using firn::testing::args_of;
 
 View view(void* data, DType dtype, const Shape& shape) {
   return {data, dtype, Device(), shape, contiguous_strides(shape)};
@@ -27,28 +29,6 @@ View view(void* data, DType dtype, const Shape& shape) {
 template <class T>
 View view(std::vector<T>& v) {
   return view(v.data(), dtype_of<T>, {static_cast<std::int64_t>(v.size())});
-}
-
-Args args_of(UnaryOp op) {
-  switch (op) {
-    case UnaryOp::leaky_relu:
-      return {0.125, 0};
-    case UnaryOp::elu:
-      return {0.75, 0};
-    case UnaryOp::celu:
-      return {1.25, 0};
-    case UnaryOp::clamp:
-    case UnaryOp::hardtanh:
-      return {-1.5, 2.25};
-    case UnaryOp::threshold:
-      return {0.5, -2};
-    case UnaryOp::nan_to_num:
-      return {0.25, 3, -5};
-    case UnaryOp::pow_number:
-      return {1.5, 0};
-    default:
-      return {3.5, 0};
-  }
 }
 
 /// The op by its definition, from the C library; a different road from math/unary.h where there is

@@ -76,7 +76,6 @@ FIRN_OP_ROWS(derived) {
       .args({real()})
       .shapes({{{3, 5}}, {{2}}})
       .accuracy(Accuracy::normwise)
-      .roundings(2)
       .cancels(8, 4);
   Row("nansum", [](const Args& x) { return nansum(x[0], {1}); })
       .args({real()})
@@ -90,25 +89,21 @@ FIRN_OP_ROWS(derived) {
       .args({real()})
       .shapes({{{4, 3}}, {{1, 2}}})
       .accuracy(Accuracy::sum, 5)
-      .roundings(3)
       .cancels(4, 2);
   Row("trapezoid at places", [](const Args& x) { return trapezoid(x[0], x[1]); })
       .args({real(), real()})
       .shapes({{{3, 4}, {4}}, {{3, 4}, {3, 4}}})
       .accuracy(Accuracy::normwise)
-      .roundings(4)
       .cancels(32, 16);
   Row("cov", [](const Args& x) { return cov(x[0]); })
       .args({real()})
       .shapes({{{3, 6}}, {{5}}})
       .accuracy(Accuracy::normwise)
-      .roundings(4)
       .cancels(16, 16);
   Row("corrcoef", [](const Args& x) { return corrcoef(x[0]); })
       .args({real()})
       .shapes({{{2, 6}}})
       .accuracy(Accuracy::normwise)
-      .roundings(8)
       .cancels(8, 32)
       .kinks();
   Row("kron", [](const Args& x) { return kron(x[0], x[1]); })

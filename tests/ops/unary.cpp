@@ -99,7 +99,6 @@ FIRN_OP_ROWS(unary_at_kinks) {
   at_kink("abs at zero", [](const Args& x) { return abs(x[0]); });
   at_kink("leaky_relu at zero", [](const Args& x) { return leaky_relu(x[0]); });
   at_kink("elu at zero", [](const Args& x) { return elu(x[0]); });
-  at_kink("clamp at its bounds", [](const Args& x) { return clamp(x[0], -1, 1); });
 }
 
 }  // namespace

@@ -2,7 +2,13 @@
 // requires a gradient. Operands of one op have the same dtype and device (autocast.h can cast
 // them); a C++ number takes the tensor's dtype, and an integer dtype must hold it: ones({2}, u8) *
 // 300.0 throws. Between integer tensors arithmetic wraps around. f16 and bf16 are computed in f32
-// and rounded once. Invalid arguments throw Error with the op, the values and a hint.
+// and rounded once, unless an op says where else it rounds. Invalid arguments throw Error with the
+// op, the values and a hint.
+//
+// Subnormal numbers: on the CPU an op takes a subnormal f32, bf16 or f64 operand as it is or as 0,
+// and gives a result of that size, or an intermediate one, as 0. So log(mask + 1e-45) is -inf where
+// the mask is 0: write 1e-30 instead. Copies, casts and sorting keep subnormal numbers. Those of
+// f16 (below 6e-5) are ordinary numbers in f32, and stay.
 #pragma once
 
 #include <concepts>
@@ -199,7 +205,7 @@ Tensor tanh(const Tensor& x);       ///< hyperbolic tangent
 Tensor softplus(const Tensor& x);   ///< log(1 + e^x), stable at both ends
 Tensor sin(const Tensor& x);        ///< sine, x in radians
 Tensor cos(const Tensor& x);        ///< cosine, x in radians
-/// min(max(x, low), high); derivative 1 in [low, high], else 0.
+/// min(max(x, low), high); derivative 1 between the bounds, 0 at them and beyond.
 [[nodiscard]] Tensor clamp(const Tensor& x, double low, double high);
 
 Tensor& neg_(Tensor& x);

@@ -27,7 +27,8 @@ namespace firn {
 ///
 /// Two operands are one batched matmul: letters that both and the result have are the batch, those
 /// that are summed the inner axis. Operands are permuted, and only copied if axes cannot be merged.
-/// In f32 and f64, if neither has further letters, it is the sum of mul().
+/// In f32 and f64, if neither has further letters, it is the sum of mul(). A summed letter that is
+/// of size 1 in one operand is summed in the other first, and rounded to the dtype.
 /// The result may be a view that is not contiguous, or of the operand if there is only one.
 ///
 /// Of more operands the cheapest pair is contracted first: the one with the fewest multiplications,

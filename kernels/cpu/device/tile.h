@@ -4,7 +4,8 @@
 //
 // Elementary functions: f32 comes within 3 ulp of the exact result (7 for the tail of
 // standard_normal; tests/kernels measures it), NaN stays NaN, infinities give the limits. f64, and
-// pow, fmod and atan2 of f32, call the C library per lane.
+// pow, fmod and atan2 of f32, call the C library per lane. It is given 0 for a subnormal number:
+// kernels run with such numbers flushed to 0, and then it computes with a part of their bits.
 #pragma once
 
 #include <bit>
@@ -70,6 +71,13 @@ struct Tile {
   static Tile load(const T* p, std::int64_t n) {
     alignas(kTileBytes) T lanes[size] = {};
     for (int i = 0; i < size && i < n; ++i) lanes[i] = p[i];
+    return load(lanes);
+  }
+  /// The first n > 0 lanes; the others repeat the first of them. So a formula divides by 0 in no
+  /// lane unless it does so for an element.
+  static Tile load_repeating(const T* p, std::int64_t n) {
+    alignas(kTileBytes) T lanes[size];
+    for (int i = 0; i < size; ++i) lanes[i] = p[i < n ? i : 0];
     return load(lanes);
   }
   void store(T* p) const { std::memcpy(p, &v, sizeof(Vec)); }
@@ -237,6 +245,20 @@ Tile<T> abs(Tile<T> x) {
   return detail::from_bits<T>(detail::bits(x) & std::numeric_limits<typename Mask<T>::Word>::max());
 }
 
+namespace detail {
+
+/// A function of the C library in every lane, with 0 for subnormal numbers.
+template <class T, class Fn, class... More>
+Tile<T> library(Fn f, Tile<T> x, More... more) {
+  const auto flushed = [](Tile<T> v) {
+    const Tile<T> least(std::numeric_limits<T>::min());
+    return where(abs(v) < least, with_sign(Tile<T>(0), v), v);
+  };
+  return per_lane(f, flushed(x), flushed(more)...);
+}
+
+}  // namespace detail
+
 /// Rounded to whole numbers, half to even. Adding 2^23 (2^52 in f64) leaves no room for a fraction;
 /// numbers beyond it have none.
 template <class T>
@@ -259,8 +281,9 @@ Tile<T> trunc(Tile<T> x) {
   return detail::with_sign(floor(abs(x)), x);
 }
 
-inline TileF sqrt(TileF x) {
-  return detail::per_lane([](float a) { return std::sqrt(a); }, x);  // becomes one instruction
+template <class T>
+Tile<T> sqrt(Tile<T> x) {
+  return detail::per_lane([](T a) { return std::sqrt(a); }, x);  // becomes one instruction
 }
 
 namespace detail {
@@ -317,8 +340,8 @@ namespace detail {
 /// series of sin or cos. If f64 is not enough for a lane, the tile calls the C library.
 inline TileF sine(TileF x, int quarter_turns) {
   if (any(!(abs(x) < TileF(1e5f)))) {
-    return quarter_turns == 0 ? per_lane([](float a) { return std::sin(a); }, x)
-                              : per_lane([](float a) { return std::cos(a); }, x);
+    return quarter_turns == 0 ? library([](float a) { return std::sin(a); }, x)
+                              : library([](float a) { return std::cos(a); }, x);
   }
   constexpr float kRound = 12582912.f;  // 1.5 * 2^23: adding it leaves a rounded integer
   const TileF shifted = x * TileF(0.636619772367581343f) + TileF(kRound);
@@ -370,11 +393,10 @@ inline TileF expm1(TileF x) {
 inline TileF log1p(TileF x) {
   const TileF one(1.f);
   const TileF u = one + x;
-  const TileF d = u - one;
+  const Mask<float> tiny = u == one, infinite = u == TileF(std::numeric_limits<float>::infinity());
+  const TileF d = where(tiny | infinite, one, u - one);
   const TileF y = log(u) * (x / d);
-  const TileF tiny_or_infinite = where(u == one, x, u);
-  return where((u == one) | (u == TileF(std::numeric_limits<float>::infinity())), tiny_or_infinite,
-               y);
+  return where(tiny | infinite, where(tiny, x, u), y);
 }
 
 inline TileF tanh(TileF x) {
@@ -458,11 +480,10 @@ inline TileF hypot(TileF a, TileF b) {
 
 // clang-format off
 #define FIRN_TILE_1(name) \
-  inline TileD name(TileD x) { return detail::per_lane([](double a) { return std::name(a); }, x); }
+  inline TileD name(TileD x) { return detail::library([](double a) { return std::name(a); }, x); }
 #define FIRN_TILES_1(name) \
   FIRN_TILE_1(name)        \
-  inline TileF name(TileF x) { return detail::per_lane([](float a) { return std::name(a); }, x); }
-FIRN_TILE_1(sqrt)
+  inline TileF name(TileF x) { return detail::library([](float a) { return std::name(a); }, x); }
 FIRN_TILE_1(exp)
 FIRN_TILE_1(exp2)
 FIRN_TILE_1(expm1)
@@ -488,7 +509,7 @@ FIRN_TILES_1(log10)
 #undef FIRN_TILE_1
 #define FIRN_TILE_2(T, name)                                                        \
   inline Tile<T> name(Tile<T> a, Tile<T> b) {                                       \
-    return detail::per_lane([](T x, T y) { return std::name(x, y); }, a, b);        \
+    return detail::library([](T x, T y) { return std::name(x, y); }, a, b);         \
   }
 FIRN_TILE_2(double, pow)
 FIRN_TILE_2(double, fmod)

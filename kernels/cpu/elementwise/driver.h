@@ -36,7 +36,7 @@ void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
       if (n - i >= V::size) [[likely]] {
         fn(V::load(in + i)...).store(out + i);
       } else {
-        fn(V::load(in + i, n - i)...).store(out + i, n - i);
+        fn(V::load_repeating(in + i, n - i)...).store(out + i, n - i);
       }
     }
   }

@@ -1,6 +1,7 @@
 // The inner loops of the reductions: folding rows onto rows, and a run of memory onto a few values.
 // Each uses independent lanes in a fixed pattern. So it vectorises without flags that allow
 // reordering, its result depends on the lengths alone, and its rounding errors stay small.
+// Elements are of a type E; A, in which they are joined, is E or wider.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +16,32 @@ using math::MinFold;
 using math::SumFold;
 using math::SumSquaresFold;
 
+/// F::f of an element.
+template <class F, class A, class E>
+A lifted(E x) {
+  return F::f(static_cast<A>(x));
+}
+
 /// Rows folded per pass over the accumulators.
 inline constexpr std::int64_t kRowsAtOnce = 8;
 
 /// acc[0 .. width) joined with `rows` rows of x, `step` elements apart.
-template <class F, class A>
-void fold_rows(A* __restrict acc, const A* x, std::int64_t step, std::int64_t rows,
+template <class F, class A, class E>
+void fold_rows(A* __restrict acc, const E* x, std::int64_t step, std::int64_t rows,
                std::int64_t width) {
   std::int64_t r = 0;
   for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce, x += kRowsAtOnce * step) {
     for (std::int64_t c = 0; c < width; ++c) {
-      const A* p = x + c;
-      const A a = F::join(F::f(p[0]), F::f(p[step]));
-      const A b = F::join(F::f(p[2 * step]), F::f(p[3 * step]));
-      const A d = F::join(F::f(p[4 * step]), F::f(p[5 * step]));
-      const A e = F::join(F::f(p[6 * step]), F::f(p[7 * step]));
+      const E* p = x + c;
+      const A a = F::join(lifted<F, A>(p[0]), lifted<F, A>(p[step]));
+      const A b = F::join(lifted<F, A>(p[2 * step]), lifted<F, A>(p[3 * step]));
+      const A d = F::join(lifted<F, A>(p[4 * step]), lifted<F, A>(p[5 * step]));
+      const A e = F::join(lifted<F, A>(p[6 * step]), lifted<F, A>(p[7 * step]));
       acc[c] = F::join(acc[c], F::join(F::join(a, b), F::join(d, e)));
     }
   }
   for (; r < rows; ++r, x += step) {
-    for (std::int64_t c = 0; c < width; ++c) acc[c] = F::join(acc[c], F::f(x[c]));
+    for (std::int64_t c = 0; c < width; ++c) acc[c] = F::join(acc[c], lifted<F, A>(x[c]));
   }
 }
 
@@ -43,17 +50,17 @@ inline constexpr std::int64_t kLanes = 64;
 
 /// The same, to the bit, for dense rows of kLanes elements. It reads them in memory order, which
 /// the hardware prefetches, and itself prefetches further ahead.
-template <class F, class A>
-void fold_lanes(A* __restrict acc, const A* x, std::int64_t rows) {
-  constexpr std::int64_t kLine = 64 / sizeof(A), kAhead = 64 * kLine;
+template <class F, class A, class E>
+void fold_lanes(A* __restrict acc, const E* x, std::int64_t rows) {
+  constexpr std::int64_t kLine = 64 / sizeof(E), kAhead = 64 * kLine;
   std::int64_t r = 0;
   for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce, x += kRowsAtOnce * kLanes) {
     A pairs[kRowsAtOnce / 2][kLanes];
     for (std::int64_t k = 0; k < kRowsAtOnce / 2; ++k) {
-      const A* const p = x + 2 * k * kLanes;
+      const E* const p = x + 2 * k * kLanes;
       for (std::int64_t c = 0; c < 2 * kLanes; c += kLine) __builtin_prefetch(p + c + kAhead);
       for (std::int64_t c = 0; c < kLanes; ++c)
-        pairs[k][c] = F::join(F::f(p[c]), F::f(p[kLanes + c]));
+        pairs[k][c] = F::join(lifted<F, A>(p[c]), lifted<F, A>(p[kLanes + c]));
     }
     for (std::int64_t c = 0; c < kLanes; ++c) {
       const A low = F::join(pairs[0][c], pairs[1][c]), high = F::join(pairs[2][c], pairs[3][c]);
@@ -65,19 +72,19 @@ void fold_lanes(A* __restrict acc, const A* x, std::int64_t rows) {
 
 /// acc[0 .. n) joined with `rows` dense rows of n <= kLanes / 2 elements. Several rows side by side
 /// make one wide enough for vectors; the lanes are joined pairwise at the end.
-template <class F, class A>
-void fold_dense(A* __restrict acc, const A* x, std::int64_t rows, std::int64_t n) {
+template <class F, class A, class E>
+void fold_dense(A* __restrict acc, const E* x, std::int64_t rows, std::int64_t n) {
   using J = typename F::Join;
   if (rows * n <= kLanes / 4) {
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t c = 0; c < n; ++c) acc[c] = F::join(acc[c], F::f(x[i * n + c]));
+      for (std::int64_t c = 0; c < n; ++c) acc[c] = F::join(acc[c], lifted<F, A>(x[i * n + c]));
     }
     return;
   }
   alignas(64) A lanes[kLanes];
   std::int64_t side = kLanes / n < rows ? kLanes / n : rows;
   const std::int64_t width = side * n;
-  for (std::int64_t i = 0; i < width; ++i) lanes[i] = F::f(x[i]);
+  for (std::int64_t i = 0; i < width; ++i) lanes[i] = lifted<F, A>(x[i]);
   const std::int64_t passes = rows / side - 1;
   if (width == kLanes) {
     fold_lanes<F>(lanes, x + kLanes, passes);
@@ -86,7 +93,7 @@ void fold_dense(A* __restrict acc, const A* x, std::int64_t rows, std::int64_t n
   }
   const std::int64_t done = (passes + 1) * width;
   for (std::int64_t i = 0; i < rows * n - done; ++i)
-    lanes[i] = F::join(lanes[i], F::f(x[done + i]));
+    lanes[i] = F::join(lanes[i], lifted<F, A>(x[done + i]));
   while (side > 1) {
     const std::int64_t half = side / 2;
     const std::int64_t far = (side - half) * n;

@@ -62,18 +62,18 @@ struct Finish {
 };
 
 /// Joins a run of n elements, `stride` apart, onto acc.
-template <class F, class A>
+template <class F, class E, class A>
 void fold_run(A* acc, const void* src, DType dtype, std::int64_t stride, std::int64_t n) {
-  alignas(64) A buffer[kBlock];
+  alignas(64) E buffer[kBlock];
   for (std::int64_t i = 0; i < n; i += kBlock) {
     const std::int64_t m = std::min(kBlock, n - i);
-    fold_dense<F>(acc, load_row<A>(advance(src, dtype, i * stride), dtype, stride, m, buffer), m,
+    fold_dense<F>(acc, load_row<E>(advance(src, dtype, i * stride), dtype, stride, m, buffer), m,
                   1);
   }
 }
 
 /// The inner axis is reduced: each output is the fold of plan.reduced.count() runs.
-template <class F, class A>
+template <class F, class A, class E>
 class RunReduction {
  public:
   RunReduction(const ConstView& x, const ReducePlan& plan, const Finish& finish)
@@ -106,8 +106,8 @@ class RunReduction {
       finish_outputs(i * kTile, std::min(plan_.outputs, (i + 1) * kTile),
                      [&](std::int64_t, std::int64_t output) {
                        A acc = F::identity();
-                       fold_run<typename F::Join>(&acc, partial + output * units_, dtype_of<A>, 1,
-                                                  units_);
+                       fold_run<typename F::Join, A>(&acc, partial + output * units_, dtype_of<A>,
+                                                     1, units_);
                        return acc;
                      });
     });
@@ -131,8 +131,8 @@ class RunReduction {
     A acc = F::identity();
     if (segments_ > 1) {
       const std::int64_t begin = u % segments_ * kUnit;
-      fold_run<F>(&acc, at(offset + plan_.reduced.at(u / segments_).x + begin * stride), x_.dtype,
-                  stride, std::min(kUnit, length_ - begin));
+      fold_run<F, E>(&acc, at(offset + plan_.reduced.at(u / segments_).x + begin * stride),
+                     x_.dtype, stride, std::min(kUnit, length_ - begin));
       return acc;
     }
     const std::int64_t first = u * group_;
@@ -141,18 +141,18 @@ class RunReduction {
       plan_.reduced.runs(first, last, [&](const ReduceAxis& o, std::int64_t n, std::int64_t) {
         for (std::int64_t k = 0; k < n; ++k) {
           const std::int64_t row = n == 1 ? 0 : k * plan_.reduced.back().x;
-          fold_run<F>(&acc, at(offset + o.x + row), x_.dtype, stride, length_);
+          fold_run<F, E>(&acc, at(offset + o.x + row), x_.dtype, stride, length_);
         }
       });
       return acc;
     }
-    alignas(64) A buffer[kBlock];  // short runs are collected first
+    alignas(64) E buffer[kBlock];  // short runs are collected first
     std::int64_t filled = 0;
     plan_.reduced.runs(first, last, [&](const ReduceAxis& o, std::int64_t n, std::int64_t) {
       for (std::int64_t k = 0; k < n; ++k) {
         const std::int64_t row = n == 1 ? 0 : k * plan_.reduced.back().x;
-        A* to = buffer + filled;
-        const A* from = load_row<A>(at(offset + o.x + row), x_.dtype, stride, length_, to);
+        E* to = buffer + filled;
+        const E* from = load_row<E>(at(offset + o.x + row), x_.dtype, stride, length_, to);
         if (from != to) std::copy_n(from, length_, to);
         filled += length_;
         if (filled + length_ > kBlock) {
@@ -178,7 +178,7 @@ class RunReduction {
 };
 
 /// The inner axis is kept: rows are folded onto rows, tile by tile.
-template <class F, class A>
+template <class F, class A, class E>
 class RowReduction {
  public:
   RowReduction(const ConstView& x, const ReducePlan& plan, const Finish& finish)
@@ -250,25 +250,25 @@ class RowReduction {
   void unit(A* acc, std::int64_t offset, std::int64_t begin, std::int64_t end, std::int64_t c,
             std::int64_t n) const {
     std::fill_n(acc, n, F::identity());
-    alignas(64) A buffer[kBlock];
+    alignas(64) E buffer[kBlock];
     if (dense_) {
       const std::int64_t together = kBlock / width_;
       for (std::int64_t r = begin; r < end; r += together) {
         const std::int64_t m = std::min(together, end - r);
-        fold_dense<F>(acc, load_row<A>(at(offset + r * width_), x_.dtype, 1, m * n, buffer), m, n);
+        fold_dense<F>(acc, load_row<E>(at(offset + r * width_), x_.dtype, 1, m * n, buffer), m, n);
       }
       return;
     }
     const std::int64_t step = plan_.reduced.size() > 0 ? plan_.reduced.back().x : 0;
-    const bool direct = x_.dtype == dtype_of<A> && plan_.inner.x == 1;
+    const bool direct = x_.dtype == dtype_of<E> && plan_.inner.x == 1;
     plan_.reduced.runs(begin, end, [&](const ReduceAxis& o, std::int64_t count, std::int64_t) {
       const std::int64_t from = offset + o.x + c * plan_.inner.x;
-      if (direct) return fold_rows<F>(acc, static_cast<const A*>(at(from)), step, count, n);
+      if (direct) return fold_rows<F>(acc, static_cast<const E*>(at(from)), step, count, n);
       for (std::int64_t r = 0; r < count; r += kRowsAtOnce) {
         const std::int64_t m = std::min(kRowsAtOnce, count - r);
         for (std::int64_t k = 0; k < m; ++k) {
-          A* to = buffer + k * kTile;
-          const A* row = load_row<A>(at(from + (r + k) * step), x_.dtype, plan_.inner.x, n, to);
+          E* to = buffer + k * kTile;
+          const E* row = load_row<E>(at(from + (r + k) * step), x_.dtype, plan_.inner.x, n, to);
           if (row != to) std::copy_n(row, n, to);
         }
         fold_rows<F>(acc, buffer, kTile, m, n);
@@ -288,8 +288,9 @@ class RowReduction {
   std::int64_t tiles_;
 };
 
-template <template <class> class Fold, class A>
+template <template <class> class Fold, class E>
 void reduce_as(const ConstView& x, const View& out, const Finish& finish) {
+  using A = math::FoldType<Fold, E>;
   using F = Fold<A>;
   if (out.numel() == 0) return;
   if (x.numel() == 0) {  // every output is the identity: 0 for a sum
@@ -305,9 +306,9 @@ void reduce_as(const ConstView& x, const View& out, const Finish& finish) {
   }
   const ReducePlan plan = plan_reduction(x, out);
   if (plan.columns) {
-    RowReduction<F, A>(x, plan, finish).run();
+    RowReduction<F, A, E>(x, plan, finish).run();
   } else {
-    RunReduction<F, A>(x, plan, finish).run();
+    RunReduction<F, A, E>(x, plan, finish).run();
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/rows/driver.h"
+#include "kernels/math/channel_norm.h"
 #include "kernels/math/rows.h"
 #include "kernels/rows.h"
 
@@ -31,8 +32,9 @@ void norm_rows(const ConstView& x, const ConstView& weight, const ConstView& bia
       C* to = out.open(i, out_buffer.data());
       const C count = static_cast<C>(n);
       const C mean = center ? reduce_row<C>(n, math::Elements<V>{}, row).value / count : C(0);
-      const math::CentredSquare<V> square{V(mean)};
-      const C var = reduce_row_fetching<C>(n, in.ahead(), square, row).value / count;
+      const math::Distances<V> from{V(mean)};
+      const auto distances = reduce_row_fetching<C>(n, in.ahead(), from, row);
+      const C var = math::variance_of(center, distances, C(1) / count);
       const C rstd = C(1) / std::sqrt(var + static_cast<C>(eps));
       const math::Norm<V> norm{V(mean), V(rstd)};
       streams ? stream_row(n, to, norm, row, w, b) : map_row(n, to, 0, norm, row, w, b);

@@ -31,6 +31,9 @@ constexpr int kTileRows = kBlock / kWarp;   // rows that a block folds side by s
 struct Integers {};
 template <class T>
 using SumOf = std::conditional_t<std::is_same_v<T, Integers>, std::int64_t, ComputeOf<T>>;
+/// The type in which F joins: that of the elements, or wider.
+template <class F>
+using JoinedIn = decltype(F::identity());
 
 /// The elements of an operand.
 template <class T>
@@ -100,7 +103,7 @@ struct Runs {
 
 /// Fold of the elements [begin, end) of the output that starts at `offset`, of which this thread
 /// takes every `threads`-th pack. `begin` is a multiple of a pack's width.
-template <class F, class T, class A = SumOf<T>>
+template <class F, class T, class A = JoinedIn<F>>
 __device__ A fold_part(const Source<T>& x, const Runs& runs, std::int64_t offset,
                        std::int64_t begin, std::int64_t end, int thread, int threads) {
   constexpr int kWidth = Source<T>::kWidth;
@@ -113,9 +116,10 @@ __device__ A fold_part(const Source<T>& x, const Runs& runs, std::int64_t offset
       A part = F::identity();
 #pragma unroll 4
       for (; i < stop; i += step) {
+        typename Source<T>::A pack[kWidth];
+        x.load_pack(offset + i, runs.aligned, pack);
         A v[kWidth];
-        x.load_pack(offset + i, runs.aligned, v);
-        for (int k = 0; k < kWidth; ++k) v[k] = F::f(v[k]);
+        for (int k = 0; k < kWidth; ++k) v[k] = F::f(pack[k]);
         for (int half = kWidth / 2; half > 0; half /= 2)
           for (int k = 0; k < half; ++k) v[k] = F::Join::join(v[k], v[k + half]);
         part = F::Join::join(part, v[0]);
@@ -151,7 +155,7 @@ static __global__ void warp_runs_kernel(Source<T> x, Runs runs, Finish finish) {
   for (std::int64_t o = global_thread() / kWarp; o < runs.outputs; o += grid_threads() / kWarp) {
     std::int64_t offsets[2];
     runs.kept.offsets(o, offsets);
-    SumOf<T> sum = fold_part<F>(x, runs, offsets[0], 0, runs.reduction, lane, kWarp);
+    JoinedIn<F> sum = fold_part<F>(x, runs, offsets[0], 0, runs.reduction, lane, kWarp);
     sum = warp_fold(sum, JoinOf<F>{});
     if (lane == 0) finish(offsets[1], sum);
   }
@@ -159,9 +163,9 @@ static __global__ void warp_runs_kernel(Source<T> x, Runs runs, Finish finish) {
 
 /// One block computes each segment of each output; the last block joins the segments.
 template <class F, class T>
-static __global__ void block_runs_kernel(Source<T> x, Runs runs, Finish finish, SumOf<T>* partial,
-                                         unsigned slot) {
-  using A = SumOf<T>;
+static __global__ void block_runs_kernel(Source<T> x, Runs runs, Finish finish,
+                                         JoinedIn<F>* partial, unsigned slot) {
+  using A = JoinedIn<F>;
   A* const scratch = gpu::dynamic_shared<A>();
   const std::int64_t o = blockIdx.x / runs.segments, s = blockIdx.x % runs.segments;
   const std::int64_t begin = s * runs.segment;
@@ -191,7 +195,7 @@ static __global__ void block_runs_kernel(Source<T> x, Runs runs, Finish finish, 
 template <class F, class T>
 void reduce_runs(const char* op, const ConstView& x, Runs runs, const Finish& finish,
                  Stream stream) {
-  using A = SumOf<T>;
+  using A = JoinedIn<F>;
   const Source<T> source(x.data, x.dtype);
   if (runs.outputs >= kPartials ? runs.reduction <= kWarpOutput
                                 : runs.reduction <= kWarpOutput / 4) {
@@ -226,8 +230,8 @@ struct Columns {
 /// thread has one column, or one pack of them if kWide. kOneAxis: so are the rows, and finding one
 /// needs no division.
 template <class F, class T, bool kWide, bool kOneAxis>
-static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, SumOf<T>* partial) {
-  using A = SumOf<T>;
+static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, JoinedIn<F>* partial) {
+  using A = JoinedIn<F>;
   constexpr int kWidth = kWide ? Source<T>::kWidth : 1;
   constexpr int kTile = kWarp * kWidth;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -250,7 +254,7 @@ static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, Sum
       for (int k = 0; k < kWidth; ++k) part[k] = F::identity();
 #pragma unroll 4
       for (; r < stop; r += kTileRows) {
-        A v[kWidth];
+        typename Source<T>::A v[kWidth];
         const std::int64_t i = at + (kOneAxis ? r * c.row_stride : c.reduced.offset(r));
         if constexpr (kWide) {
           x.load_pack(i, true, v);
@@ -280,7 +284,7 @@ static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, Sum
 template <class F, class T>
 void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish& finish,
                     Stream stream) {
-  using A = SumOf<T>;
+  using A = JoinedIn<F>;
   // As many chunks as fill the device, counted in tiles of a warp's width for either kernel.
   const std::int64_t most = kPartials / (math::ceil_div(c.width, kWarp) * c.outputs);
   c.chunks = std::clamp<std::int64_t>(most, 1, math::ceil_div(c.rows, kChunkRows));
@@ -328,7 +332,7 @@ void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish&
 template <template <class> class Fold, class T>
 void reduce_as(const char* op, const ConstView& x, const View& out, const Finish& finish,
                Stream stream) {
-  using F = Fold<SumOf<T>>;
+  using F = Fold<math::FoldType<Fold, SumOf<T>>>;
   Runs runs{};
   if (x.numel() == 0) {  // every output is the identity: 0 for a sum
     for (int i = 0; i < out.rank(); ++i) runs.kept.push_back(out.shape[i], {0, out.strides[i]});

@@ -5,6 +5,7 @@
 
 #include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/rows/driver.cuh"
+#include "kernels/math/channel_norm.h"
 #include "kernels/math/rows.h"
 #include "kernels/rows.h"
 
@@ -37,15 +38,15 @@ static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
     const Row row(in, i, n, 0);
     const C mean = center ? row.sum(math::Elements<C>()).value / count_n : C(0);
-    const math::CentredSquare<C> square{mean};  // of the pad it is not 0
-    const auto squares =
-        row.template sum_packs<math::Sum<C>>([&](Column, int count, const C(&v)[1][kWidth]) {
-          math::Sum<C> part;
+    const math::Distances<C> from{mean};  // that of the pad is not 0
+    const auto distances =
+        row.template sum_packs<math::SumPair<C>>([&](Column, int count, const C(&v)[1][kWidth]) {
+          math::SumPair<C> part;
           for (int k = 0; k < kWidth; ++k)
-            if (k < count) part = part + square(v[0][k]);
+            if (k < count) part = part + from(v[0][k]);
           return part;
         });
-    const C var = squares.value / count_n;
+    const C var = math::variance_of(center, distances, C(1) / count_n);
     const C rstd = math::rsqrt(var + static_cast<C>(eps));
     const math::Norm<C> norm{mean, rstd};
     row.packs([&](int, Column j, int count, const C(&v)[1][kWidth]) {

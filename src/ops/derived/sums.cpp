@@ -39,10 +39,13 @@ Tensor diff(const Tensor& x, std::int64_t times, std::int64_t axis) {
   FIRN_CHECK(times >= 0, "diff", "0 leaves x as it is", "times = {}", times);
   FIRN_CHECK(x.dtype() != DType::boolean, "diff", "logical_xor() of neighbours",
              "bools are no numbers: {}", describe(x));
-  Tensor y = x;
-  for (std::int64_t i = 0; i < std::min(times, x.size(a)); ++i)
-    y = sub(after_first(y, a), before_last(y, a));
-  return y;
+  return rounded_once(
+      [&](Tensor y) {
+        for (std::int64_t i = 0; i < std::min(times, x.size(a)); ++i)
+          y = sub(after_first(y, a), before_last(y, a));
+        return y;
+      },
+      x);
 }
 
 Tensor nansum(const Tensor& x, const Axes& axes, bool keepdims) {
@@ -61,7 +64,11 @@ Tensor nanmean(const Tensor& x, const Axes& axes, bool keepdims) {
 Tensor trapezoid(const Tensor& y, double step, std::int64_t axis) {
   const int a = own_axis("trapezoid", y, axis);
   require_floating("trapezoid", y);
-  return mul(sum(add(after_first(y, a), before_last(y, a)), a), step / 2);
+  return rounded_once(
+      [&](const Tensor& t) {
+        return mul(sum(add(after_first(t, a), before_last(t, a)), a), step / 2);
+      },
+      y);
 }
 
 Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t axis) {
@@ -79,7 +86,12 @@ Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t axis) {
                  at.size(a) == y.size(a),
              kOp, "one place for each sample", "x {} for y {} along axis {}", describe(x),
              describe(y), a);
-  return mul(sum(mul(diff(at, 1, a), add(after_first(y, a), before_last(y, a))), a), 0.5);
+  return rounded_once(
+      [&](const Tensor& t, const Tensor& places) {
+        const Tensor twice = add(after_first(t, a), before_last(t, a));
+        return mul(sum(mul(diff(places, 1, a), twice), a), 0.5);
+      },
+      y, at);
 }
 
 Tensor cov(const Tensor& x, std::int64_t correction) {
@@ -89,18 +101,29 @@ Tensor cov(const Tensor& x, std::int64_t correction) {
              "{} is not [variables, observations]", describe(x));
   const std::int64_t n = x.size(-1);
   FIRN_CHECK(n > 0, kOp, "check that there are observations", "{} has none", describe(x));
-  const Tensor rows = x.rank() == 1 ? unsqueeze(x, 0) : x;
-  const Tensor from_mean = sub(rows, mean(rows, 1, true));
   const double divisor = std::max(0.0, static_cast<double>(n) - static_cast<double>(correction));
-  const Tensor y = div(matmul(from_mean, transpose(from_mean, 0, 1)), divisor);
-  return rows.size(0) == 1 ? reshape(y, {}) : y;
+  return rounded_once(
+      [&](const Tensor& t) {
+        const Tensor rows = t.rank() == 1 ? unsqueeze(t, 0) : t;
+        // Twice: the mean is rounded, which counts if the deviation is few units in its last place.
+        Tensor apart = sub(rows, mean(rows, 1, true));
+        apart = sub(apart, mean(apart, 1, true));
+        const Tensor y = div(matmul(apart, transpose(apart, 0, 1)), divisor);
+        return rows.size(0) == 1 ? reshape(y, {}) : y;
+      },
+      x);
 }
 
 Tensor corrcoef(const Tensor& x) {
-  const Tensor y = cov(x);
-  if (y.rank() == 0) return div(y, y);
-  const Tensor deviation = sqrt(diagonal(y));
-  return clamp(div(div(y, unsqueeze(deviation, 1)), unsqueeze(deviation, 0)), -1, 1);
+  require_floating("corrcoef", x);
+  return rounded_once(
+      [](const Tensor& t) {
+        const Tensor y = cov(t);
+        if (y.rank() == 0) return div(y, y);
+        const Tensor deviation = sqrt(diagonal(y));
+        return clamp(div(div(y, unsqueeze(deviation, 1)), unsqueeze(deviation, 0)), -1, 1);
+      },
+      x);
 }
 
 Tensor kron(const Tensor& a, const Tensor& b) {

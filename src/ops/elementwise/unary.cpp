@@ -222,7 +222,10 @@ Tensor& firn::div_(Tensor& a, double b) {
 }
 
 Tensor firn::relu6(const Tensor& x) { return hardtanh(x, 0, 6); }
-Tensor firn::tanhshrink(const Tensor& x) { return sub(x, tanh(x)); }
+Tensor firn::tanhshrink(const Tensor& x) {
+  firn::require_defined("tanhshrink", x);
+  return ops::rounded_once([](const Tensor& t) { return sub(t, tanh(t)); }, x);
+}
 Tensor firn::glu(const Tensor& x, std::int64_t axis) {
   ops::require_floating("glu", x);
   const int a = firn::normalize_axis("glu", axis, x.rank());

@@ -107,7 +107,12 @@ Tensor index_add(const Tensor& x, std::int64_t axis, const Tensor& index, const 
   require_numbers(kOp, x);
   require_holds(kOp, x.dtype(), alpha);
   const Placed at = slices_at(kOp, x, axis, index, src);
-  return at.back(add_at(kOp, at.x, at.index, alpha == 1 ? at.src : mul(at.src, alpha), at.axis));
+  if (alpha == 1) return at.back(add_at(kOp, at.x, at.index, at.src, at.axis));
+  return at.back(rounded_once(
+      [&](const Tensor& to, const Tensor& from) {
+        return add_at(kOp, to, at.index, mul(from, alpha), at.axis);
+      },
+      at.x, at.src));
 }
 
 Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis, bool keepdims) {

@@ -203,7 +203,7 @@ Loss focal_loss(const Tensor& logits, const Tensor& target, const FocalOptions& 
 
 namespace {
 
-/// max(0, x) with derivative 1 at 0, as PyTorch's losses have it.
+/// max(0, x) with derivative 0 at 0, as PyTorch's losses have it.
 Tensor above_zero(const Tensor& x) { return clamp(x, 0, std::numeric_limits<double>::infinity()); }
 
 void require_margin(const char* op, double margin) {

@@ -229,7 +229,7 @@ Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
   const Tensor& x = in[0];
   require_floating("norm", x);
   const Reduction r("norm", x, axes, keepdims);
-  const Tensor squared = empty(r.shape, compute_dtype(x.dtype()), x.device());
+  const Tensor squared = empty(r.shape, f64, x.device());  // of f32 beyond what f32 holds
   kernels::reduce(ReduceOp::sum_squares, x.view(), r.restore(squared).mutable_view(), 1, 0,
                   stream_of(x));
   Tensor y = empty(r.shape, x.dtype(), x.device());

@@ -134,8 +134,12 @@ Tensor logcumsumexp(const Tensor& operand, std::int64_t axis) {
         y = finite_below(y);
         const auto factors = [&](const Tensor& to) {
           const std::int64_t n = x.size(a);
-          kernels::binary(math::BinaryOp::sub, part(y, a, 0, n - 1).view(),
-                          part(y, a, 1, n - 1).view(), to.mutable_view(), math::Args{}, b.stream());
+          // From one infinite y to the next all is passed on, and nothing from a finite one to it.
+          const double most = max_of(wide);
+          const Tensor finite = clamp(y, -most, most);
+          kernels::binary(math::BinaryOp::sub, part(finite, a, 0, n - 1).view(),
+                          part(finite, a, 1, n - 1).view(), to.mutable_view(), math::Args{},
+                          b.stream());
           kernels::unary(math::UnaryOp::exp, to.view(), to.mutable_view(), math::Args{},
                          b.stream());
         };

@@ -22,6 +22,47 @@ Tensor root_slope(const Tensor& dy, const Tensor& root) {
   return where(eq(length, 0.0), 0.0, div(cast(dy, wide), mul(length, 2.0)));
 }
 
+/// Stores the variance (f64, the kept shape) and returns the mean (f64), which f32 would round.
+///
+/// Sums squared distances from a centre in the compute dtype, since a single pass over x and x^2
+/// would cancel. The centre is the mean, rounded: the mean distance is added to a first one, so
+/// that equal values have variance 0. The addition rounds, and the sum of squares is n rest^2 too
+/// large for it (Chan, Golub & LeVeque 1983): much if the deviation is few units in the mean's last
+/// place.
+Tensor measure_spread(const Tensor& x, const Reduction& r, std::int64_t correction,
+                      const Tensor& variance) {
+  using math::BinaryOp;
+  const DType wide = compute_dtype(x.dtype());
+  const Stream stream = stream_of(x);
+  const double n = static_cast<double>(r.count), part = 1.0 / n;
+  // With count <= correction the divisor is 0 and the result inf or NaN.
+  const double divisor = std::max(0.0, n - static_cast<double>(correction));
+  const Tensor first = empty(r.kept, wide, x.device()), shift = empty(r.kept, wide, x.device());
+  const Tensor center = empty(r.kept, wide, x.device()), mean = empty(r.kept, f64, x.device());
+  const Tensor distance = empty(x.shape(), wide, x.device());
+  const auto apply = [&](BinaryOp op, const ConstView& a, const ConstView& b, const Tensor& out) {
+    kernels::binary(op, a, b, out.mutable_view(), math::Args{}, stream);
+  };
+  kernels::reduce(ReduceOp::sum, x.view(), first.mutable_view(), part, 0, stream);
+  apply(BinaryOp::sub, x.view(), broadcast_to(first.view(), x.shape()), distance);
+  kernels::reduce(ReduceOp::sum, distance.view(), shift.mutable_view(), part, 0, stream);
+  apply(BinaryOp::add, first.view(), shift.view(), center);
+  apply(BinaryOp::sub, x.view(), broadcast_to(center.view(), x.shape()), distance);
+  kernels::reduce(ReduceOp::sum_squares, distance.view(), variance.mutable_view(), 1 / divisor, 0,
+                  stream);
+  apply(BinaryOp::sub, first.view(), center.view(), first);
+  const Tensor rest = empty(r.kept, f64, x.device());
+  apply(BinaryOp::add, first.view(), shift.view(), rest);
+  apply(BinaryOp::add, center.view(), rest.view(), mean);
+  if (divisor > 0) {
+    kernels::ternary(math::TernaryOp::addcmul, variance.view(), rest.view(), rest.view(),
+                     variance.mutable_view(), math::Args{-n / divisor}, stream);
+    kernels::unary(math::UnaryOp::relu, variance.view(), variance.mutable_view(), math::Args{},
+                   stream);
+  }
+  return mean;
+}
+
 /// The variance, or its square root, recorded as `op`.
 Tensor spread_of(const char* op, bool root, const Tensor& operand, const Axes& axes,
                  std::int64_t correction, bool keepdims) {
@@ -29,41 +70,18 @@ Tensor spread_of(const char* op, bool root, const Tensor& operand, const Axes& a
   const Tensor& x = in[0];
   require_floating(op, x);
   const Reduction r(op, x, axes, keepdims);
-  const DType wide = compute_dtype(x.dtype());
-  const Stream stream = stream_of(x);
-  // Sum squared distances from the mean, since a single pass over x and x^2 would cancel. The mean
-  // is corrected by the mean distance, so that equal values have variance 0.
-  const double part = 1.0 / static_cast<double>(r.count);
-  // With count <= correction the divisor is 0 and the result inf or NaN.
-  const double scale =
-      1.0 / std::max(0.0, static_cast<double>(r.count) - static_cast<double>(correction));
-  const Tensor center = empty(r.kept, wide, x.device());
-  const Tensor shift = empty(r.kept, wide, x.device());
   Tensor y = empty(r.shape, x.dtype(), x.device());
-  const Tensor variance = root ? empty(r.shape, wide, x.device()) : y;
-  {
-    const Tensor distance = empty(x.shape(), wide, x.device());
-    const auto measure = [&] {
-      kernels::binary(math::BinaryOp::sub, x.view(), broadcast_to(center.view(), x.shape()),
-                      distance.mutable_view(), math::Args{}, stream);
-    };
-    kernels::reduce(ReduceOp::sum, x.view(), center.mutable_view(), part, 0, stream);
-    measure();
-    kernels::reduce(ReduceOp::sum, distance.view(), shift.mutable_view(), part, 0, stream);
-    kernels::axpby(1, shift.view(), 1, center.mutable_view(), stream);
-    measure();
-    kernels::reduce(ReduceOp::sum_squares, distance.view(), r.restore(variance).mutable_view(),
-                    scale, 0, stream);
-  }
-  if (root)
-    kernels::unary(math::UnaryOp::sqrt, variance.view(), y.mutable_view(), math::Args{}, stream);
+  const Tensor variance = empty(r.kept, f64, x.device());
+  const Tensor center = measure_spread(x, r, correction, variance);
+  kernels::unary(root ? math::UnaryOp::sqrt : math::UnaryOp::abs, variance.view(),
+                 r.restore(y).mutable_view(), math::Args{}, stream_of(x));
   // dx = dy * 2 (x - mean) / (n - correction); over all axes inf * dy, or NaN at the mean, if that
   // divisor is not positive (PyTorch's var_backward).
   const bool degenerate = axes.empty() && r.count <= correction;
   const double slope_scale = 2.0 / (static_cast<double>(r.count) - static_cast<double>(correction));
   const auto first = [r, root, degenerate, slope_scale](Backward& b) {
     const Tensor& input = b.saved(0);
-    const Tensor slope = empty(input.shape(), b.saved(1).dtype(), input.device());
+    const Tensor slope = empty(input.shape(), compute_dtype(input.dtype()), input.device());
     kernels::binary(math::BinaryOp::sub, input.view(),
                     broadcast_to(b.saved(1).view(), input.shape()), slope.mutable_view(),
                     math::Args{}, b.stream());
@@ -79,14 +97,18 @@ Tensor spread_of(const char* op, bool root, const Tensor& operand, const Axes& a
                    beta, dx.mutable_view(), b.stream());
   };
   const auto backward = with_again(first, [r, root, slope_scale](GraphBackward& b) {
-    const Tensor x_again = b.input(0, 0);
-    Tensor dy = b.grad();
+    const DType dtype = b.grad().dtype(), wide = compute_dtype(dtype);
+    const Tensor x_again = cast(b.input(0, 0), wide);
+    Tensor dy = cast(b.grad(), wide);
     if (root) {
-      const Tensor none = eq(b.saved(2), 0.0), y_again = where(none, 1.0, b.output(2));
+      const Tensor none = eq(b.saved(2), 0.0);
+      const Tensor y_again = where(none, 1.0, cast(b.output(2), wide));
       dy = where(none, 0.0, div(dy, mul(y_again, 2.0)));
     }
-    const Tensor distance = sub(x_again, mean(x_again, r.axes, true));
-    b.add(0, mul(mul(distance, slope_scale), r.spread_in_graph(dy, x_again.shape())));
+    // From a constant near the mean first, as f32 would round the mean.
+    const Tensor near = sub(x_again, cast(b.saved(1), wide));
+    const Tensor distance = sub(near, mean(near, r.axes, true));
+    b.add(0, cast(mul(mul(distance, slope_scale), r.spread_in_graph(dy, x_again.shape())), dtype));
   });
   r.give(op);
   if (autograd::wants_attributes()) [[unlikely]]

@@ -445,6 +445,35 @@ void check_against_double(const OpRow& row, DType dtype, std::span<const Layout>
   }
 }
 
+void check_rounded_once(const OpRow& row, DType dtype) {
+  const double u = epsilon_of(dtype);
+  for (std::size_t which = 0; which < row.shapes.size(); ++which) {
+    const auto& shapes = row.shapes[which];
+    if (!small(shapes)) continue;
+    INFO("shapes " << name_shapes(shapes));
+    std::vector<Values> values = operand_values(row, which), absolute;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = rounded(values[i], dtype_for(row.args[i], dtype));
+      absolute.push_back(magnitudes(values[i]));
+    }
+    const bool sums = row.accuracy == Accuracy::sum;
+    const Values want = values_of(evaluate(row, shapes, values, {.dtype = f32}));
+    const Values got = values_of(evaluate(row, shapes, values, {.dtype = dtype}));
+    const Values terms =
+        sums ? magnitudes(values_of(evaluate(row, shapes, absolute, kReference))) : want;
+    OpRow once = row;
+    once.roundings = 1;
+    Values bound = forward_bound(once, f32, want, terms);
+    const double top = std::fmax(largest(want), row.scale);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      const double y = std::isfinite(want[i]) ? std::fabs(want[i]) : 0;
+      bound[i] = 1.001 * u * y + (row.roundings - 1) * u * (sums ? terms[i] : top) + 2 * bound[i] +
+                 tiny_of(dtype);
+    }
+    expect_close("beside f32", got, want, bound);
+  }
+}
+
 void check_golden(const OpRow& row) {
   const auto found = op_goldens().find(row.name);
   if (found == op_goldens().end()) {

@@ -41,6 +41,10 @@ void check_gradient(const OpRow& row);
 void check_second_derivative(const OpRow& row);
 /// Rungs 2 and 3.
 void check_against_double(const OpRow& row, DType dtype, std::span<const Layout> layouts);
+/// 16-bit results are those of f32 on the same operands, rounded once: within
+///   u |y| + (r-1) u M + twice the bound of f32,
+/// where y is the result in f32, and M max|y|, or for `sum` the sum of the terms' magnitudes.
+void check_rounded_once(const OpRow& row, DType dtype);
 /// Rung 4.
 void check_golden(const OpRow& row);
 void check_integers(const OpRow& row);

@@ -83,6 +83,9 @@ void for_each_check(const OpRow& row, Section&& section) {
   for (const DType t : {f32, f16, bf16})
     section(fmt::format("{} against f64", to_string(t)),
             [&] { check_against_double(row, t, kPlain); });
+  for (const DType t : {f16, bf16})
+    section(fmt::format("{} is f32 rounded once", to_string(t)),
+            [&] { check_rounded_once(row, t); });
   section("non-contiguous operands", [&] { check_against_double(row, f32, kStrided); });
   if (row.golden) section("against PyTorch", [&] { check_golden(row); });
   if (row.integers) section("integers", [&] { check_integers(row); });

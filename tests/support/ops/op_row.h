@@ -3,6 +3,7 @@
 //   gradient (f64)    analytic gradient = central difference, f64 (not with `kinks`)
 //   second derivative (f64)   the recorded gradient equals the other, and its own gradient the
 //                     central difference (rows without first_derivative_only)
+//   f16 is f32 rounded once   (and bf16) the result is that of f32 on the same operands
 //   f32 against f64   (and f16, bf16) forward and backward against f64, with the bounds of
 //   op_check.h non-contiguous    the same in f32 for transposed, stepped, misaligned and repeated
 //   operands against PyTorch   values and gradients of tests/goldens/ops (rows with `golden`)
