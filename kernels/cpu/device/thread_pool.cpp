@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <thread>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
