@@ -164,6 +164,7 @@ TEST_CASE("the first products and convolutions of a process under a limit of mem
   const NoGrad guard;
   // Tensors come from the heap before the limit.
   const Tensor x = ones({1, 16, 9, 9}), w = ones({16, 16, 3, 3});
+  const bool nothing_made = code_bytes() == 0;  // else earlier cases ran in this process
   const std::array<std::function<void()>, 4> firsts = {
       [] { multiply(4, 5, 3, false, true, 1, 0); },
       [] { multiply(64, 64, 64, false, false, 1, 0); },
@@ -192,7 +193,7 @@ TEST_CASE("the first products and convolutions of a process under a limit of mem
         (end == 0 ? done : refused) += 1;
       }
     CHECK(done > 0);
-    if (i != 3) CHECK(refused > 0);
+    if (nothing_made) CHECK(refused > 0);
   }
 }
 #endif
