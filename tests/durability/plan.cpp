@@ -93,11 +93,13 @@ TEST_CASE("durability: old shards are removed when the new index's name is on th
   const std::string old_file = "model-00001-of-00001.safetensors";
   const std::string file = "model-r2-00001-of-00001.safetensors";
   CHECK(steps_of(plan.calls()) ==
-        std::vector<std::string>{"create " + index + ".T", "write " + index + ".T",
-                                 "create " + file + ".T", "write " + file + ".T",
-                                 "fsync " + file + ".T", "rename " + file + ".T " + file, "fsync ",
-                                 "fsync " + index + ".T", "rename " + index + ".T " + index,
-                                 "fsync ", "unlink " + old_file});
+        std::vector<std::string>{"create " + index + ".T",  // names the old files
+                                 "write " + index + ".T", "create " + index + ".T",
+                                 "write " + index + ".T", "create " + file + ".T",
+                                 "write " + file + ".T", "fsync " + file + ".T",
+                                 "rename " + file + ".T " + file, "fsync ", "fsync " + index + ".T",
+                                 "rename " + index + ".T " + index, "fsync ", "unlink " + old_file,
+                                 "unlink " + index + ".T"});
 }
 
 TEST_CASE("durability: a plan is about one folder, one thread and one scope", "[host]") {

@@ -38,6 +38,7 @@ Training::Training(DType dtype, std::uint64_t seed)
 
 void Training::micro_step() {
   const GeneratorScope scope(stream_);
+  loader_->seek(loader_->position());  // the next batch, not a new epoch
   auto batch = loader_->begin();
   if (batch == loader_->end()) batch = loader_->begin();
   const Tensor shift = randn(batch->x().shape(), {.generator = &noise_}).to(dtype_) * 0.1;
