@@ -112,6 +112,7 @@ class MetricList {
  public:
   /// One of them. Throws std::bad_alloc.
   struct Item : std::shared_ptr<Metric> {
+    Item(std::nullptr_t) noexcept {}  // NOLINT: refused by what takes the list
     template <std::derived_from<Metric> M>
     Item(M metric)  // NOLINT: meant to convert
         : std::shared_ptr<Metric>(std::make_shared<M>(std::move(metric))) {}
