@@ -99,7 +99,8 @@ class Tensor {
   /// The same elements outside the graph.
   Tensor detach() const;
 
-  // ---- Member forms of the ops in ops.h, which documents them (defined in src/ops) ----
+  // ---- Member forms of the ops in ops.h, reduce.h and others, which document them (defined in
+  // src/ops) ----
   /// As cast() and to_device().
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
@@ -126,6 +127,17 @@ class Tensor {
   Tensor var(const Axes& axes = {}, std::int64_t correction = 1, bool keepdims = false) const;
   Tensor norm(const Axes& axes = {}, bool keepdims = false) const;
   Tensor argmax(std::int64_t axis = -1, bool keepdims = false) const;
+  Tensor argmin(std::int64_t axis = -1, bool keepdims = false) const;
+  Tensor prod(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor any(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor all(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor logsumexp(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor cumsum(std::int64_t axis) const;
+  Tensor gather(std::int64_t axis, const Tensor& index) const;
+  Tensor index_select(std::int64_t axis, const Tensor& index) const;
+  Tensor masked_fill(const Tensor& mask, double value) const;
+  std::vector<Tensor> split(std::int64_t size, std::int64_t axis = 0) const;
+  std::vector<Tensor> chunk(std::int64_t pieces, std::int64_t axis = 0) const;
   Tensor matmul(const Tensor& other) const;
   Tensor softmax(std::int64_t axis = -1) const;
   Tensor log_softmax(std::int64_t axis = -1) const;
@@ -134,8 +146,20 @@ class Tensor {
   Tensor log() const;
   Tensor sqrt() const;
   Tensor square() const;
+  Tensor rsqrt() const;
+  Tensor reciprocal() const;
+  Tensor neg() const;
+  Tensor sign() const;
+  Tensor floor() const;
+  Tensor ceil() const;
+  Tensor round() const;
+  Tensor sin() const;
+  Tensor cos() const;
   Tensor pow(double exponent) const;
+  Tensor pow(const Tensor& exponent) const;
   Tensor clamp(double low, double high) const;
+  Tensor clamp_min(double low) const;
+  Tensor clamp_max(double high) const;
   Tensor relu() const;
   Tensor gelu() const;
   Tensor sigmoid() const;

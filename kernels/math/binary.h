@@ -93,6 +93,7 @@ struct Div : BinaryDefaults {
 
 struct Pow : BinaryDefaults {
   static constexpr Autocast autocast = Autocast::fp32;
+  static constexpr bool integers = true;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     return pow(a, b);

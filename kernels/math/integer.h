@@ -82,6 +82,21 @@ FIRN_HD constexpr Wrapping fmod(Wrapping a, Wrapping b) {
   return b.n == 0 ? a : b.n == -1 ? Wrapping(0) : Wrapping(a.n % b.n);
 }
 
+/// a^b, wrapping around. A negative b gives the whole part of a^b: 0 but for a = 1 and a = -1; a =
+/// 0 gives 0, since a kernel cannot throw.
+FIRN_HD constexpr Wrapping pow(Wrapping a, Wrapping b) {
+  if (b.n < 0)
+    return a.n == 1 || (a.n == -1 && b.n % 2 == 0) ? Wrapping(1)
+           : a.n == -1                             ? Wrapping(-1)
+                                                   : Wrapping(0);
+  Wrapping result(1);
+  for (std::int64_t left = b.n; left > 0; left /= 2) {
+    if (left % 2 == 1) result = result * a;
+    a = a * a;
+  }
+  return result;
+}
+
 /// The type in which a compute type's arithmetic runs.
 template <class C>
 using Arithmetic = std::conditional_t<std::is_same_v<C, std::int64_t>, Wrapping, C>;

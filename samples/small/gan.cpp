@@ -18,7 +18,9 @@ int main() {
   const auto step = [&](const data::LoaderBatch& batch) {
     const Tensor real = batch[0], fake = generator(randn({batch.size(), 8}));
     const Tensor yes = full({batch.size(), 1}, 1.0), no = zeros({batch.size(), 1});
-    opt_c.backward(bce_with_logits(critic(real), yes) + bce_with_logits(critic(fake.detach()), no));
+    const Loss on_real = bce_with_logits(critic(real), yes);  // named: C++ orders no operands of +
+    const Loss on_fake = bce_with_logits(critic(fake.detach()), no);
+    opt_c.backward(on_real + on_fake);
     opt_c.step();
     const Freeze frozen(critic.parameters());
     opt_g.backward(bce_with_logits(critic(fake), yes));

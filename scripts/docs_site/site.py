@@ -16,7 +16,7 @@ from .model import COMPOUNDS, BadInput
 # Documents beside docs/*.md, and what the start page is made of.
 _MORE = ["CONTRIBUTING.md", "LIMITATIONS.md", "CHANGELOG.md", "tests/README.md", "tests/cusim/README.md"]
 _START = "README.md"
-_FIRST = ["from-pytorch", "recipes", "recipes/training", "recipes/extending", "semantics", "memory", "distributed", "gpu",
+_FIRST = ["from-pytorch", "recipes", "recipes/training", "recipes/methods", "recipes/extending", "semantics", "memory", "distributed", "gpu",
           "records", "troubleshooting"]
 
 

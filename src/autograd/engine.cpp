@@ -259,8 +259,8 @@ void count_down(Leaf& leaf) {
 
 void run_node(Node& n, const Queue& queue, bool retain_graph) {
   FIRN_CHECK(!n.freed, n.op,
-             "pass {.retain_graph = true} to the backward() before, or add the losses up and call "
-             "backward() once",
+             "add the losses up and call backward() once, or pass {.retain_graph = true} to the "
+             "backward() before; a state that goes on from batch to batch takes h = h.detach()",
              "an earlier backward() freed what this part of the graph had saved");
   const ReadingScope reads;
   if (n.hooks) run_hooks(n, n.grad, queue.pass(), false);
@@ -319,8 +319,11 @@ const Tensor& saved_by(const Node& node, int i) {
     const Storage& storage = *s.tensor.storage();
     FIRN_CHECK(
         storage.version() == s.version, node.op,
-        "use the form without underscore (for a part of a tensor slice_scatter() or index_put()), "
-        "or edit a clone",
+        storage.last_writer() == std::string_view(kOptimizerStep)
+            ? "this graph is older than the step: a state that goes on from batch to batch takes "
+              "h = h.detach(), and losses of one graph take their backward() before the step"
+            : "use the form without underscore (for a part of a tensor slice_scatter() or "
+              "index_put()), or edit a clone",
         "{} was saved for backward and then modified in place by {} (version {}, saved at {})",
         describe(s.tensor), storage.last_writer(), storage.version(), s.version);
   }

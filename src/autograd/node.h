@@ -231,6 +231,9 @@ Leaf* leaf_or_frozen(const Tensor& t) noexcept;
 /// The i-th saved tensor of a node; throws Error naming both ops if it was edited in place since.
 const Tensor& saved_by(const Node& node, int i);
 
+/// How a storage names its last writer if that was the update of an optimizer.
+inline constexpr const char* kOptimizerStep = "the optimizer's step";
+
 /// What a backward function is given.
 class Backward {
  public:

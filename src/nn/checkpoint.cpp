@@ -14,12 +14,6 @@
 namespace firn::nn {
 namespace {
 
-/// Whether a path ends in the number of an element.
-bool is_element(std::string_view path) {
-  const std::string_view last = path.substr(path.rfind('.') + 1);
-  return !last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 bool inside(std::string_view path, std::string_view outer) {
   return path.size() > outer.size() && path.substr(0, outer.size()) == outer &&
          path[outer.size()] == '.';
@@ -37,15 +31,18 @@ std::vector<Module*> detail::blocks_of(Module& m) {
     open.resize(static_cast<std::size_t>(tree[i].depth));
     const bool part = !open.empty() && dynamic_cast<const Sequential*>(open.back()) != nullptr;
     open.push_back(tree[i].module);
-    if ((!part && !is_element(path)) || (!blocks.empty() && inside(path, outer))) continue;
+    if ((!part && !detail::is_element(path)) || (!blocks.empty() && inside(path, outer))) continue;
     if (i + 1 == tree.size() || tree[i + 1].depth <= tree[i].depth) continue;  // a single layer
     blocks.push_back(tree[i].module);
     outer = path;
   }
+  if (blocks.empty())  // without a list: the members of the model itself
+    for (std::size_t i = 0; i + 1 < tree.size(); ++i)
+      if (tree[i].depth == 1 && tree[i + 1].depth > 1) blocks.push_back(tree[i].module);
   FIRN_CHECK(
       !blocks.empty(), "checkpoint_blocks",
       "name modules: checkpoint_modules(net, {\"encoder\"}), or call checkpoint() in forward()",
-      "{} has no list of modules with modules of their own", m.type_name());
+      "{} has no list of modules with modules of their own, and no such member", m.type_name());
   return blocks;
 }
 

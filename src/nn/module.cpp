@@ -88,7 +88,9 @@ Buffer::Buffer(const Tensor& value, OnConversion conversion)
 std::vector<Tensor> Module::parameters() const try {
   detail::show_weights(*this);
   std::vector<Tensor> all;
-  for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
+  const std::vector<TreeModule> tree = tree_of(*this);
+  detail::warn_of_shared_elements(*this, tree);
+  for_each_tensor(tree, [&](const TreeTensor& t) {
     if (!t.buffer) all.push_back(t.tensor);
   });
   return all;
@@ -98,7 +100,9 @@ FIRN_OUT_OF_MEMORY("the list of parameters")
 std::vector<NamedTensor> Module::named_parameters() const try {
   detail::show_weights(*this);
   std::vector<NamedTensor> all;
-  for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
+  const std::vector<TreeModule> tree = tree_of(*this);
+  detail::warn_of_shared_elements(*this, tree);
+  for_each_tensor(tree, [&](const TreeTensor& t) {
     if (!t.buffer) all.push_back({t.path, t.tensor});
   });
   return all;
@@ -236,7 +240,9 @@ FIRN_OUT_OF_MEMORY("Module::zero_grad")
 void Module::set_requires_grad(bool on) try {
   require_members("Module::set_requires_grad", *this);
   if (!on)
-    require_no_optimizer("Module::set_requires_grad", "freeze first, then make the optimizer",
+    require_no_optimizer("Module::set_requires_grad",
+                         "guard its calls with NoGrad, or freeze it for a while by a Freeze; for "
+                         "good, destroy its optimizer first",
                          *this);
   std::vector<Tensor> changed;
   for (const auto& [name, p] : named_parameters()) {

@@ -269,6 +269,8 @@ std::string summarize(Module& root, const CallTensors& inputs,
   for (const std::string& place : places) out += ", " + place;
   if (trial) out += fmt::format(": {} -> {}", shapes_of(inputs), trial->output_of(&root));
   out += "\n\n" + table.text();
+  if (const std::string shared = detail::shared_elements(tree); !shared.empty())
+    out += shared + "\n";
   if (trial)
     for (const std::string& s : trial->strangers)
       out += fmt::format("not a member: {}; is it missing in FIRN_MEMBERS?\n", s);

@@ -5,11 +5,14 @@
 
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "base/check.h"
+#include "firn/warning.h"
 #include "tensor/impl.h"
 
 namespace firn::nn::detail {
@@ -101,6 +104,78 @@ class Walk final : public MemberVisitor {
 }  // namespace
 
 std::vector<TreeModule> tree_of(Module& root) { return std::move(Walk(root).tree); }
+
+bool is_element(std::string_view path) {
+  const std::string_view last = path.substr(path.rfind('.') + 1);
+  return !last.empty() && last.find_first_not_of("0123456789") == last.npos;
+}
+
+namespace {
+
+/// "blocks" of "blocks.1"; empty for an element of the root, such as "1" of a Sequential.
+std::string_view list_of(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == path.npos ? std::string_view() : path.substr(0, dot);
+}
+
+/// The earlier element of the same list that has all parameters of the one at `first`, whose own
+/// modules end at `last`; empty if there is none.
+std::string twin_of(const std::vector<TreeModule>& tree, std::size_t first, std::size_t last) {
+  const std::string& path = tree[first].path;
+  std::string twin;
+  for (std::size_t i = first; i < last; ++i)
+    for (const TreeTensor& t : tree[i].tensors) {
+      if (t.buffer) continue;
+      const std::string_view rest = std::string_view(t.path).substr(path.size());
+      if (!t.tied_to.ends_with(rest)) return "";
+      std::string other = t.tied_to.substr(0, t.tied_to.size() - rest.size());
+      if (!is_element(other) || list_of(other) != list_of(path)) return "";
+      if (!twin.empty() && twin != other) return "";
+      twin = std::move(other);
+    }
+  return twin;
+}
+
+}  // namespace
+
+std::string shared_elements(const std::vector<TreeModule>& tree) {
+  std::string text, names, twin;
+  const auto flush = [&] {
+    if (!names.empty())
+      text += fmt::format("{}{} {} all parameters with {}", text.empty() ? "" : "; ", names,
+                          names.find(',') == names.npos ? "shares" : "share", twin);
+    names.clear();
+  };
+  for (std::size_t i = 0; i < tree.size();) {
+    std::size_t last = i + 1;
+    while (last < tree.size() && tree[last].depth > tree[i].depth) ++last;
+    std::string found = is_element(tree[i].path) ? twin_of(tree, i, last) : "";
+    if (found.empty()) {
+      ++i;
+      continue;
+    }
+    if (found != twin) flush();
+    twin = std::move(found);
+    names += (names.empty() ? "" : ", ") + tree[i].path;
+    i = last;
+  }
+  flush();
+  return text;
+}
+
+void warn_of_shared_elements(const Module& root, const std::vector<TreeModule>& tree) {
+  const std::string text = shared_elements(tree);
+  if (text.empty()) return;
+  static std::mutex mutex;
+  static auto& said = *new std::unordered_set<std::string>;  // never destroyed
+  {
+    const std::lock_guard lock(mutex);
+    if (!said.insert(root.type_name() + ": " + text).second) return;
+  }
+  warn(root.type_name(), text,
+       "a copy of a module has its parameters: add each by emplace_back(), or nn::clone() it; "
+       "layers that are meant to share are one, held by std::shared_ptr");
+}
 
 bool was_moved_from(const Module& m) noexcept { return static_cast<bool>(m.moved_from_); }
 

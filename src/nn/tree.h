@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,14 @@ std::vector<TreeModule> tree_of(Module& root);
 inline std::vector<TreeModule> tree_of(const Module& root) {
   return tree_of(const_cast<Module&>(root));
 }
+
+/// Whether a path ends in the number of an element, as "blocks.1" does.
+bool is_element(std::string_view path);
+/// "blocks.1, blocks.2 share all parameters with blocks.0", of elements of one list that are
+/// modules of their own; empty if there are none.
+std::string shared_elements(const std::vector<TreeModule>& tree);
+/// Warns of them, once for each such text in a process.
+void warn_of_shared_elements(const Module& root, const std::vector<TreeModule>& tree);
 
 /// "Linear(784, 10)"; "Linear(moved from)" for a module that was moved from and has no members to
 /// describe.

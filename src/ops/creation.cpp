@@ -40,6 +40,11 @@ Tensor zeros_like(const Tensor& x) {
   zero_bytes(t.impl()->data(), t.device(), t.bytes());
   return t;
 }
+Tensor full_like(const Tensor& x, double value) {
+  return filled(
+      "full_like", x.shape(), value,
+      {.dtype = x.dtype(), .device = x.device(), .format = format_of(x.shape(), x.strides())});
+}
 Tensor ones_like(const Tensor& x) {
   Tensor t = empty_like(x);
   kernels::fill(t.mutable_view(), 1, stream_of(t));

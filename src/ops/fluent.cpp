@@ -1,5 +1,8 @@
-// The fluent forms: members of Tensor that call the free functions of ops.h.
+// The fluent forms: members of Tensor that call the free functions of ops.h and others.
+#include "firn/ops/elementwise.h"
 #include "firn/ops/ops.h"
+#include "firn/ops/rearrange.h"
+#include "firn/ops/reduce.h"
 
 namespace firn {
 
@@ -49,6 +52,37 @@ Tensor Tensor::norm(const Axes& axes, bool keepdims) const {
 Tensor Tensor::argmax(std::int64_t axis, bool keepdims) const {
   return firn::argmax(*this, axis, keepdims);
 }
+Tensor Tensor::argmin(std::int64_t axis, bool keepdims) const {
+  return firn::argmin(*this, axis, keepdims);
+}
+Tensor Tensor::prod(const Axes& axes, bool keepdims) const {
+  return firn::prod(*this, axes, keepdims);
+}
+Tensor Tensor::any(const Axes& axes, bool keepdims) const {
+  return firn::any(*this, axes, keepdims);
+}
+Tensor Tensor::all(const Axes& axes, bool keepdims) const {
+  return firn::all(*this, axes, keepdims);
+}
+Tensor Tensor::logsumexp(const Axes& axes, bool keepdims) const {
+  return firn::logsumexp(*this, axes, keepdims);
+}
+Tensor Tensor::cumsum(std::int64_t axis) const { return firn::cumsum(*this, axis); }
+Tensor Tensor::gather(std::int64_t axis, const Tensor& index) const {
+  return firn::gather(*this, axis, index);
+}
+Tensor Tensor::index_select(std::int64_t axis, const Tensor& index) const {
+  return firn::index_select(*this, axis, index);
+}
+Tensor Tensor::masked_fill(const Tensor& mask, double value) const {
+  return firn::masked_fill(*this, mask, value);
+}
+std::vector<Tensor> Tensor::split(std::int64_t size, std::int64_t axis) const {
+  return firn::split(*this, size, axis);
+}
+std::vector<Tensor> Tensor::chunk(std::int64_t pieces, std::int64_t axis) const {
+  return firn::chunk(*this, pieces, axis);
+}
 Tensor Tensor::matmul(const Tensor& other) const { return firn::matmul(*this, other); }
 Tensor Tensor::softmax(std::int64_t axis) const { return firn::softmax(*this, axis); }
 Tensor Tensor::log_softmax(std::int64_t axis) const { return firn::log_softmax(*this, axis); }
@@ -58,8 +92,20 @@ Tensor Tensor::exp() const { return firn::exp(*this); }
 Tensor Tensor::log() const { return firn::log(*this); }
 Tensor Tensor::sqrt() const { return firn::sqrt(*this); }
 Tensor Tensor::square() const { return firn::square(*this); }
+Tensor Tensor::rsqrt() const { return firn::rsqrt(*this); }
+Tensor Tensor::reciprocal() const { return firn::reciprocal(*this); }
+Tensor Tensor::neg() const { return firn::neg(*this); }
+Tensor Tensor::sign() const { return firn::sign(*this); }
+Tensor Tensor::floor() const { return firn::floor(*this); }
+Tensor Tensor::ceil() const { return firn::ceil(*this); }
+Tensor Tensor::round() const { return firn::round(*this); }
+Tensor Tensor::sin() const { return firn::sin(*this); }
+Tensor Tensor::cos() const { return firn::cos(*this); }
 Tensor Tensor::pow(double exponent) const { return firn::pow(*this, exponent); }
+Tensor Tensor::pow(const Tensor& exponent) const { return firn::pow(*this, exponent); }
 Tensor Tensor::clamp(double low, double high) const { return firn::clamp(*this, low, high); }
+Tensor Tensor::clamp_min(double low) const { return firn::clamp_min(*this, low); }
+Tensor Tensor::clamp_max(double high) const { return firn::clamp_max(*this, high); }
 Tensor Tensor::relu() const { return firn::relu(*this); }
 Tensor Tensor::gelu() const { return firn::gelu(*this); }
 Tensor Tensor::sigmoid() const { return firn::sigmoid(*this); }

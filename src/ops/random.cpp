@@ -113,6 +113,20 @@ Tensor randn(const Shape& shape, const RandnOptions& options) {
   return x;
 }
 
+Tensor rand_like(const Tensor& x, Generator& generator) {
+  require_floating("rand_like", x);
+  const Tensor y = empty_like(x);
+  fill_uniform("rand_like", y, 0, 1, generator);
+  return y;
+}
+
+Tensor randn_like(const Tensor& x, Generator& generator) {
+  require_floating("randn_like", x);
+  const Tensor y = empty_like(x);
+  fill_normal("randn_like", y, 0, 1, generator);
+  return y;
+}
+
 Tensor randperm(std::int64_t n, Generator& generator) {
   FIRN_CHECK(n >= 0, "randperm", "an empty permutation has n = 0", "n = {} is negative", n);
   require_creatable("randperm", {n}, i64);

@@ -65,6 +65,10 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"pairwise_distance", "norm"},
                                                   {"normalize", "norm"},
                                                   {"relu6", "hardtanh"},
+                                                  {"clamp_min", "clamp"},
+                                                  {"clamp_max", "clamp"},
+                                                  {"max_with_indices", "gather"},
+                                                  {"min_with_indices", "gather"},
                                                   {"tanhshrink", "tanh"},
                                                   {"glu", "sigmoid"},
                                                   {"embedding_bag", "index_add"},
@@ -102,8 +106,9 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"bce_loss", "bce"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {
-    "full", "ones",  "empty_like", "zeros_like", "ones_like", "arange", "eye", "numbers_between",
-    "rand", "randn", "randperm",   "linspace",   "uniform",   "normal"};
+    "full",      "full_like", "rand_like", "randn_like",      "ones", "empty_like", "zeros_like",
+    "ones_like", "arange",    "eye",       "numbers_between", "rand", "randn",      "randperm",
+    "linspace",  "uniform",   "normal"};
 /// Recorded as the value that they have already.
 const std::set<std::string> kMoves = {"to_device", "clone", "contiguous", "channels_last"};
 /// Switches of products.

@@ -93,6 +93,10 @@ FIRN_OP_ROWS(binary_with_number) {
   add_row(
       "pow number 2.5", [](const Args& x) { return pow(x[0], 2.5); }, real(0.2, 3), pointwise,
       nullptr, false);
+  Row("number pow", [](const Args& x) { return pow(1.75, x[0]); })
+      .args({real()})
+      .shapes(shapes)
+      .accuracy(pointwise);
   add_row(
       "pow number 3", [](const Args& x) { return pow(x[0], 3); }, away, pointwise, nullptr, false);
 }

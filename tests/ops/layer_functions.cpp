@@ -284,8 +284,9 @@ TEST_CASE("refusals: borders, shuffles, powers and distances", "[ops][host]") {
   says("[adaptive_max_pool3d] out is 0 x 1 x 1", [&] { adaptive_max_pool3d(volumes, {0, 1, 1}); });
   says("[adaptive_avg_pool3d] out is 1 x 0 x 1", [&] { adaptive_avg_pool3d(volumes, {1, 0, 1}); });
   says("[upsample3d] out is 1 x 1 x 0", [&] { upsample3d(volumes, {1, 1, 0}); });
-  says("[upsample3d] align_corners with nearest",
-       [&] { upsample3d(volumes, 2, Upsampling::nearest, {.align_corners = true}); });
+  says("[upsample3d] align_corners with nearest", [&] {
+    upsample3d(volumes, {2, 2, 2}, Upsampling::nearest, {.align_corners = true});
+  });
   says("[tril]", [&] { tril(x.to(i8)); });
   says("[median]", [&] { median(x.to(i8)); });
   says("[max_pool3d] x is [n, c, d, h, w]", [&] { max_pool3d(x, 1); });

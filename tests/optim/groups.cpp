@@ -119,6 +119,66 @@ TEST_CASE("parameters are given as a list, in groups, or with names, with and wi
   CHECK(count(AdamW({group})) == 2);
 }
 
+TEST_CASE("named tensors in braces are a list of parameters") {
+  nn::Linear net(3, 2);
+  const std::vector<NamedTensor> named = net.named_parameters();
+  const auto count = [](const optim::Optimizer& opt) { return opt.parameters().size(); };
+  CHECK(count(SGD({{.parameters = {named[0]}}, {.parameters = {named[1]}, .lr_scale = 0.1}})) == 2);
+  CHECK(count(SGD({named[0], named[1]}, {.lr = 0.1})) == 2);
+  const ParamGroup group{.parameters = {{"w", net.weight}, {"b", net.bias}}};
+  CHECK(group.parameters[1].name == "b");
+  CHECK(count(SGD({{"w", net.weight}})) == 1);
+  CHECK(count(SGD(optim::ParamList{{"w", net.weight}})) == 1);
+}
+
+TEST_CASE("decay_groups leaves biases and gains of norms without decay") {
+  nn::Sequential net{nn::Linear(3, 4), nn::LayerNorm(4), nn::Conv1d(2, 2, 3)};
+  const auto groups = optim::decay_groups(net.named_parameters(), 0.25);
+  REQUIRE(groups.size() == 2);
+  CHECK(groups[0].weight_decay == 0.25);
+  CHECK(groups[1].weight_decay == 0.0);
+  std::string names;
+  for (const NamedTensor& p : groups[0].parameters) names += p.name + " ";
+  for (const NamedTensor& p : groups[1].parameters) names += "/" + p.name;
+  CHECK(names == "0.weight 2.weight /0.bias/1.weight/1.bias/2.bias");
+  CHECK(optim::decay_groups(nn::LayerNorm(4).parameters(), 0.25).size() == 1);
+  CHECK(optim::decay_groups({}, 0.25).empty());
+  CHECK(mentions(error_of([&] { optim::decay_groups(net.parameters(), -1); }),
+                 {"[decay_groups]", "weight_decay is -1"}));
+  CHECK(mentions(error_of([&] { optim::decay_groups({Tensor()}, 1); }), {"undefined"}));
+
+  // A step without gradient but for a zero: the decay alone.
+  nn::Linear layer(2, 2);
+  layer.bias = nn::Parameter(ones({2}));
+  const std::vector<double> before = values_of(layer.weight);
+  AdamW opt(optim::decay_groups(layer.named_parameters(), 0.5), {.lr = 0.1});
+  opt.backward(layer.weight.sum() * 0.0 + layer.bias.sum() * 0.0, 1);
+  REQUIRE(opt.step());
+  for (std::size_t i = 0; i < 4; ++i) CHECK(values_of(layer.weight)[i] == Approx(0.95 * before[i]));
+  CHECK(values_of(layer.bias) == std::vector<double>{1, 1});
+}
+
+TEST_CASE("a custom rule is given the weight decay of its group") {
+  Tensor a = parameter({1}, {1}, f64), b = parameter({1}, {1}, f64), c = parameter({1}, {1}, f64);
+  const optim::CustomOptions options{
+      .lr = 0.5, .weight_decay = 0.125, .update = [](const optim::CustomInput& in) {
+        return optim::CustomUpdate{in.weight - in.lr * (in.gradient + in.weight_decay * in.weight)};
+      }};
+  optim::Custom custom({{.parameters = {a}, .weight_decay = 0}, {.parameters = {b}}}, options);
+  SGD sgd({c}, {.lr = 0.5, .weight_decay = 0.125});
+  custom.backward(objective(a, {2}) + objective(b, {2}));
+  sgd.backward(objective(c, {2}));
+  REQUIRE(custom.step());
+  REQUIRE(sgd.step());
+  CHECK(a.item() == 0);
+  CHECK(b.item() == c.item());
+  CHECK(mentions(error_of([&] {
+                   optim::Custom({parameter({1}, {1})},
+                                 {.weight_decay = -1, .update = options.update});
+                 }),
+                 {"[Custom]", "weight_decay is -1"}));
+}
+
 TEST_CASE("errors, warnings and reports call parameters by their names") {
   nn::Linear net(3, 2);
   const double inf = std::numeric_limits<double>::infinity();

@@ -253,4 +253,36 @@ TEST_CASE("an LSTM learns to remember the first element, with f16, scaling and a
   CHECK(std::isfinite(last));
 }
 
+TEST_CASE("a state that goes on over a step without detach(): the error names detach()", "[rnn]") {
+  nn::LSTM lstm(4, 8);
+  optim::SGD opt(lstm.parameters(), {.lr = 0.1});
+  Tensor h, c;
+  const auto batch = [&](bool keep) {
+    const auto [y, hn, cn] = lstm(randn({3, 2, 4}), nn::RecurrentInput{.h = h, .c = c});
+    opt.backward(mse_loss(y, zeros_like(y)), {.retain_graph = keep});
+    opt.step();
+    h = hn, c = cn;
+  };
+  batch(true);
+  const std::string kept = error_of([&] { batch(true); });
+  INFO(kept);
+  CHECK(kept.find("modified in place by the optimizer's step") != std::string::npos);
+  CHECK(kept.find("h = h.detach()") != std::string::npos);
+  opt.zero_grad();
+
+  h = c = Tensor();
+  batch(false);
+  const std::string freed = error_of([&] { batch(false); });
+  INFO(freed);
+  CHECK(freed.find("freed") != std::string::npos);
+  CHECK(freed.find("h = h.detach()") != std::string::npos);
+  opt.zero_grad();
+
+  h = c = Tensor();
+  for (int i = 0; i < 3; ++i) {
+    batch(false);
+    h = h.detach(), c = c.detach();
+  }
+}
+
 }  // namespace firn::testing

@@ -34,6 +34,12 @@ namespace firn::io {
 /// new file.
 void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> tensors,
                       std::span<const Metadata> metadata = {});
+/// The same of a list: save_safetensors("w.safetensors", {{"w", w}}).
+inline void save_safetensors(const std::string& path,
+                             std::initializer_list<nn::NamedTensor> tensors,
+                             std::span<const Metadata> metadata = {}) {
+  save_safetensors(path, std::span(tensors.begin(), tensors.size()), metadata);
+}
 
 struct ShardOptions {
   /// The most bytes of tensors in one file. A larger tensor gets a file of its own.

@@ -9,10 +9,14 @@
 // counts do not depend on how samples are divided into batches, and sums only by rounding in f64.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "firn/tensor.h"
@@ -100,6 +104,38 @@ class Metric {
   Metric() = default;
   Metric(const Metric&) = default;
   Metric& operator=(const Metric&) = default;
+};
+
+/// Metrics that a function uses: {metrics::Accuracy()}, by value, or std::shared_ptr of metrics
+/// that somebody else reads as well.
+class MetricList {
+ public:
+  /// One of them. Throws std::bad_alloc.
+  struct Item : std::shared_ptr<Metric> {
+    Item(std::nullptr_t) noexcept {}  // NOLINT: refused by what takes the list
+    template <std::derived_from<Metric> M>
+    Item(M metric)  // NOLINT: meant to convert
+        : std::shared_ptr<Metric>(std::make_shared<M>(std::move(metric))) {}
+    template <std::derived_from<Metric> M>
+    Item(std::shared_ptr<M> metric)  // NOLINT: meant to convert
+        : std::shared_ptr<Metric>(std::move(metric)) {}
+  };
+
+  MetricList() = default;
+  MetricList(std::initializer_list<Item> metrics) : list_(metrics.begin(), metrics.end()) {}
+  MetricList(std::vector<std::shared_ptr<Metric>> metrics)  // NOLINT: meant to convert
+      : list_(std::move(metrics)) {}
+
+  /// Appends one.
+  void push_back(Item metric) { list_.push_back(std::move(metric)); }
+  bool empty() const noexcept { return list_.empty(); }
+  std::size_t size() const noexcept { return list_.size(); }
+  const std::shared_ptr<Metric>& operator[](std::size_t i) const { return list_[i]; }
+  auto begin() const noexcept { return list_.begin(); }
+  auto end() const noexcept { return list_.end(); }
+
+ private:
+  std::vector<std::shared_ptr<Metric>> list_;
 };
 
 /// A metric whose figures follow from sums over the samples. A metric of your own derives from it

@@ -6,7 +6,8 @@
 //   nn::checkpoint_within(net, 512 << 20, step);             // the cheapest that fits
 //
 // A block is a module with modules of its own that is an element of a list: of a std::vector member
-// or of a Sequential. Blocks inside of blocks do not count.
+// or of a Sequential. In a model without such a list, it is a member with modules of its own.
+// Blocks inside of blocks do not count.
 #pragma once
 
 #include <cstddef>

@@ -70,10 +70,11 @@ class CallOf;
 ///
 /// A module keeps no pointer to its members, so it may be copied, moved and held in containers. A
 /// copy has the same parameters (handles are copied, not elements): `std::vector<Linear>(3, layer)`
-/// is three layers with one weight. nn::clone() copies the elements too, copy_from() copies them
-/// into another module. A module that was moved from throws Error if it is called, converted,
-/// copied from or changed in another way. Its lists are empty, and it prints that it was moved
-/// from.
+/// is three layers with one weight, of which parameters() and summary() warn. Layers that are to
+/// share their weights are held as one by std::shared_ptr, which is no reason for a warning.
+/// nn::clone() copies the elements too, copy_from() copies them into another module. A module that
+/// was moved from throws Error if it is called, converted, copied from or changed in another way.
+/// Its lists are empty, and it prints that it was moved from.
 class Module {
  public:
   Module() = default;
@@ -95,7 +96,7 @@ class Module {
   Tensor operator()(const Tensor& x);
   /// A module with several inputs derives from firn::nn::ModuleOf<itself>; nn::Module takes one.
   template <class... Args>
-  requires(sizeof...(Args) != 1) Tensor operator()(Args&&...) = delete;
+  requires(sizeof...(Args) != 1) Tensor operator()(Args&&...) = delete;  // base: ModuleOf<Net>
 
   /// From now on `hook` runs before (after) each call of this module through its call operator, in
   /// the order of adding. A moved module keeps its hooks; a copy has none. A hook may add and

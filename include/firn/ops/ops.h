@@ -1,9 +1,10 @@
 // Operations on tensors. Each op is recorded for backward() unless NoGrad is active or no operand
-// requires a gradient. Operands of one op have the same dtype and device (autocast.h can cast
-// them); a C++ number takes the tensor's dtype, and an integer dtype must hold it: ones({2}, u8) *
-// 300.0 throws. Between integer tensors arithmetic wraps around. f16 and bf16 are computed in f32
-// and rounded once, unless an op says where else it rounds. Invalid arguments throw Error with the
-// op, the values and a hint.
+// requires a gradient. Nothing is promoted: operands of one op have the same dtype and device, or
+// it throws, also for bool beside f32 (autocast.h can cast them). A C++ number takes the tensor's
+// dtype, and an integer dtype must hold it: ones({2}, u8) * 300.0 throws. An op over one axis takes
+// its number, one over any axes a list or a number; options call it `.axis`. Between integer
+// tensors arithmetic wraps around. f16 and bf16 are computed in f32 and rounded once, unless an op
+// says where else it rounds. Invalid arguments throw Error with the op, the values and a hint.
 //
 // Subnormal numbers: on the CPU an op takes a subnormal f32, bf16 or f64 operand as it is or as 0,
 // and gives a result of that size, or an intermediate one, as 0. So log(mask + 1e-45) is -inf where
@@ -43,6 +44,8 @@ inline Tensor ones(const Shape& shape, Device device) { return ones(shape, {.dev
 Tensor empty_like(const Tensor& x);  ///< uninitialised, in x's memory format; no gradient
 Tensor zeros_like(const Tensor& x);  ///< every element is 0, in x's memory format; no gradient
 Tensor ones_like(const Tensor& x);   ///< every element is 1, in x's memory format; no gradient
+/// Every element is `value`, in x's memory format; no gradient. Throws as full().
+Tensor full_like(const Tensor& x, double value);
 
 struct ArangeOptions {
   double start = 0;  ///< the first number
@@ -150,6 +153,10 @@ Tensor randn(const Shape& shape, detail::ADType auto dtype, Device device = defa
   return randn(shape, {.dtype = dtype, .device = device});
 }
 inline Tensor randn(const Shape& shape, Device device) { return randn(shape, {.device = device}); }
+/// rand() and randn() of x's shape, dtype and device, in x's memory format; no gradient. Element i
+/// in row-major order has the same number in every format. Throws Error unless x is floating.
+Tensor rand_like(const Tensor& x, Generator& generator = default_generator());
+Tensor randn_like(const Tensor& x, Generator& generator = default_generator());
 /// A random permutation of 0 to n-1, i64 [n] on the default device, drawn on the CPU
 /// (Fisher-Yates).
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
@@ -207,6 +214,9 @@ Tensor sin(const Tensor& x);        ///< sine, x in radians
 Tensor cos(const Tensor& x);        ///< cosine, x in radians
 /// min(max(x, low), high); derivative 1 between the bounds, 0 at them and beyond.
 [[nodiscard]] Tensor clamp(const Tensor& x, double low, double high);
+/// clamp() by one bound, for integers too: max(x, low), and min(x, high). NaN stays NaN.
+[[nodiscard]] Tensor clamp_min(const Tensor& x, double low);
+[[nodiscard]] Tensor clamp_max(const Tensor& x, double high);
 
 Tensor& neg_(Tensor& x);
 Tensor& abs_(Tensor& x);
@@ -228,13 +238,17 @@ Tensor& softplus_(Tensor& x);
 Tensor& sin_(Tensor& x);
 Tensor& cos_(Tensor& x);
 Tensor& clamp_(Tensor& x, double low, double high);
+Tensor& clamp_min_(Tensor& x, double low);
+Tensor& clamp_max_(Tensor& x, double high);
 
 // ---- Elementwise, two operands, broadcasting (numpy's rule) ----
 Tensor add(const Tensor& a, const Tensor& b);  ///< a + b
 Tensor sub(const Tensor& a, const Tensor& b);  ///< a - b
 Tensor mul(const Tensor& a, const Tensor& b);  ///< a b
 Tensor div(const Tensor& a, const Tensor& b);  ///< a / b; floating dtypes only
-Tensor pow(const Tensor& a, const Tensor& b);  ///< a^b; floating dtypes only
+/// a^b. Between integers it wraps around, and a negative b gives the whole part of a^b: 0, but 1
+/// and -1 for a = 1 and -1; 0 for a = 0. Bools are no numbers.
+Tensor pow(const Tensor& a, const Tensor& b);
 /// The smaller, or the larger by maximum(). NaN wins; a tie shares the gradient evenly.
 Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);
@@ -243,7 +257,9 @@ Tensor add(const Tensor& a, double b);
 Tensor sub(const Tensor& a, double b);
 Tensor mul(const Tensor& a, double b);
 Tensor div(const Tensor& a, double b);
+/// Throws Error unless b is a whole number of 0 or more for integers.
 Tensor pow(const Tensor& a, double b);
+Tensor pow(double a, const Tensor& b);
 /// In place: a's shape must be the broadcast one; rules as for the unary forms.
 Tensor& add_(Tensor& a, const Tensor& b);
 Tensor& sub_(Tensor& a, const Tensor& b);
@@ -316,7 +332,7 @@ Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// The sum divided by the number of elements, NaN if there are none; floating dtypes.
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// Largest / smallest; NaN propagates; ties share the gradient evenly. Throws on an empty
-/// reduction.
+/// reduction. max_with_indices() of reduce.h also says where.
 Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// Position (i64) of the first largest element along one axis; no gradient.

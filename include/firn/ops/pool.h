@@ -2,6 +2,7 @@
 // memory format (ops.h) is kept; sums of f16 and bf16 run in f32. Invalid arguments throw Error.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "firn/ops/conv.h"
@@ -76,17 +77,23 @@ struct UpsampleOptions {
   /// i (in - 1) / (out - 1), else (i + 0.5) in / out - 0.5. For linear and bicubic.
   bool align_corners = false;
 };
-/// x [n, c, h, w] resized to out.h x out.w. linear clamps source positions at the edges. The sizes
-/// give the positions (PyTorch's recompute_scale_factor = true), and are computed in integers.
-/// Throws Error if align_corners is set for a nearest source.
+/// x [n, c, h, w] resized to out.h x out.w: sizes, not factors, as {64, 64}; nn::Upsample(2) makes
+/// x twice as large. linear clamps source positions at the edges. The sizes give the positions
+/// (PyTorch's recompute_scale_factor = true), and are computed in integers. Throws Error if
+/// align_corners is set for a nearest source.
 Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how = Upsampling::nearest,
                   const UpsampleOptions& options = {});
-/// The same along one axis: x [n, c, l] -> [n, c, out]. Not bicubic.
+/// One number could be a size or a factor.
+template <std::integral Number, class... More>
+Tensor upsample2d(const Tensor&, Number, const More&...) = delete;  // {h, w}, or nn::Upsample(2)
+/// The same along one axis: x [n, c, l] -> [n, c, out]; `out` is the size. Not bicubic.
 Tensor upsample1d(const Tensor& x, std::int64_t out, Upsampling how = Upsampling::nearest,
                   const UpsampleOptions& options = {});
 /// The same for volumes: x [n, c, d, h, w] -> [n, c, out.d, out.h, out.w]. Resized along height and
 /// width, then along depth; values of f16 and bf16 are rounded once. Not bicubic.
 Tensor upsample3d(const Tensor& x, Size3 out, Upsampling how = Upsampling::nearest,
                   const UpsampleOptions& options = {});
+template <std::integral Number, class... More>
+Tensor upsample3d(const Tensor&, Number, const More&...) = delete;  // {d, h, w}, or nn::Upsample3d
 
 }  // namespace firn

@@ -24,6 +24,12 @@ Tensor count_nonzero(const Tensor& x, const Axes& axes = {});
 /// Position (i64) of the first smallest element along one axis; a NaN counts as the smallest. No
 /// gradient. Throws Error if there are no elements along the axis.
 Tensor argmin(const Tensor& x, std::int64_t axis = -1, bool keepdims = false);
+/// max() and min() along one axis with the position (i64) of the first such element, as argmax()
+/// and argmin() give it. The gradient goes to that position alone, as that of torch.max(x, dim)
+/// does. A scalar counts as a line of one element. Throws Error if there are no elements along the
+/// axis.
+Sorted max_with_indices(const Tensor& x, std::int64_t axis = -1, bool keepdims = false);
+Sorted min_with_indices(const Tensor& x, std::int64_t axis = -1, bool keepdims = false);
 /// log(sum e^x), with the largest element taken out first; floating dtypes. -inf if there are no
 /// elements.
 Tensor logsumexp(const Tensor& x, const Axes& axes = {}, bool keepdims = false);

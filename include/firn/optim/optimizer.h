@@ -243,14 +243,15 @@ class OptimizerOf : public Optimizer {
   /// Throws Error, naming index, name and shape, for a list without parameters; for a parameter
   /// that is not a leaf requiring a gradient, is given twice in different groups, shares memory
   /// with another one, or belongs to another optimizer; and for an option outside its range.
-  explicit OptimizerOf(const std::vector<Tensor>& parameters, const Options& options = {},
-                       const StepOptions& step = {});
-  explicit OptimizerOf(std::vector<NamedTensor> parameters, const Options& options = {},
-                       const StepOptions& step = {});
+  explicit OptimizerOf(ParamList parameters,  // AdamOptions{...} names a wrong field
+                       const Options& options = {}, const StepOptions& step = {});
   explicit OptimizerOf(std::vector<ParamGroup> groups, const Options& options = {},
                        const StepOptions& step = {});
   explicit OptimizerOf(std::initializer_list<ParamGroup> groups, const Options& options = {},
                        const StepOptions& step = {});
+  /// A number alone has no name: write {.lr = 1e-3}.
+  template <detail::ANumber Number, class... More>
+  OptimizerOf(ParamList, Number, const More&...) = delete;  // write {.lr = 1e-3}
 };
 
 }  // namespace firn::optim

@@ -20,6 +20,7 @@ class ParamList {
   ParamList(const std::vector<Tensor>& parameters);  // NOLINT: a list of tensors is one
   ParamList(std::initializer_list<Tensor> parameters);
   ParamList(std::vector<NamedTensor> parameters);  // NOLINT
+  ParamList(std::initializer_list<NamedTensor> parameters);
 
   /// Appends one.
   void push_back(const Tensor& parameter) { list_.push_back({{}, parameter}); }
@@ -58,5 +59,14 @@ struct ParamGroup {
   std::optional<std::int64_t> min_8bit_size = {};                   ///< unset: the optimizer's
   std::optional<bool> hidden = {};  ///< of Muon: whether it updates all of them, or AdamW does
 };
+
+/// The usual two groups for decoupled weight decay: parameters of two axes or more decay by
+/// `weight_decay`, and those of fewer, the biases and the gains of norms, do not. A group without
+/// parameters is left out.
+///
+///   optim::AdamW opt(optim::decay_groups(net.named_parameters(), 0.05), {.lr = 1e-3});
+///
+/// Embeddings have two axes, and decay. Throws Error for an undefined tensor.
+std::vector<ParamGroup> decay_groups(const ParamList& parameters, double weight_decay);
 
 }  // namespace firn::optim

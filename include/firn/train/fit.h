@@ -179,7 +179,7 @@ struct FitOptions {
   /// loader has the group, each evaluates its part, and sums are added in the order of the ranks,
   /// in exact mode too; without it, each evaluates all.
   data::Loader* validate = nullptr;
-  std::vector<std::shared_ptr<metrics::Metric>> metrics = {};  ///< collected over `validate`
+  metrics::MetricList metrics = {};  ///< collected over `validate`: {metrics::Accuracy()}
   /// After each epoch, in the same mode, in place of `validate`: what it returns are the metrics of
   /// the epoch; one that is called "loss" is the validation loss. With ranks, all call it, and it
   /// returns the same on all.

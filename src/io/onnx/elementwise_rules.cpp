@@ -232,7 +232,7 @@ const std::array kRules = {
          [](Emit& e) {
            e.done(e("Div", {e.in(0), e.in(1)}));
          }},
-    Rule{"pow", Width::wide,
+    Rule{"pow", Width::both,
          [](Emit& e) {
            e.done(e("Pow", {e.in(0), e.in(1)}));
          }},

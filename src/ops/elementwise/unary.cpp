@@ -1,7 +1,11 @@
 // Elementwise ops of one operand, and of a tensor and a number. Their formulas, gradients and
 // properties are in kernels/math/unary.h and activation.h; the end of this file generates the
 // functions of their lists.
+#include <cmath>
+#include <limits>
+
 #include "firn/ops/elementwise.h"
+#include "firn/ops/ops.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "ops/elementwise/broadcast.h"
@@ -142,6 +146,8 @@ Args replacements(const Tensor& x, double nan, const std::optional<double>& posi
   return {nan, posinf.value_or(max_of(x.dtype())), neginf.value_or(-max_of(x.dtype()))};
 }
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 /// The complement of a bool is the other one, not -1 - x.
 UnaryOp complement(const char* name, const Tensor& x) {
   require_defined(name, x);
@@ -193,7 +199,12 @@ Tensor firn::div(const Tensor& a, double b) {
   return with_number(UnaryOp::div_number, "div", a, b);
 }
 Tensor firn::pow(const Tensor& base, double b) {
-  ops::require_floating("pow", base);
+  firn::require_defined("pow", base);
+  if (!is_floating(base.dtype())) {
+    FIRN_CHECK(b >= 0 && b == std::floor(b), "pow", "cast the base: x.to(firn::f32)",
+               "{} to the power of {} is no integer", describe(base), b);
+    return pow(base, ops::operand_like("pow", base, b));
+  }
   // One policy for all exponents.
   const ops::Autocasted in(math::info(UnaryOp::pow_number).autocast, base);
   const Tensor& a = in[0];
@@ -203,6 +214,37 @@ Tensor firn::pow(const Tensor& base, double b) {
   if (b == -1) return unary(UnaryOp::reciprocal, "pow", a, {});
   return with_number(UnaryOp::pow_number, "pow", a, b);
 }
+Tensor firn::pow(double a, const Tensor& operand) {
+  firn::require_defined("pow", operand);
+  const ops::Autocasted in(math::info(UnaryOp::pow_number).autocast, operand);
+  // In the compute dtype, so that `a` is not rounded to 16 bits.
+  const Tensor b = is_floating(in[0].dtype()) ? cast(in[0], compute_dtype(in[0].dtype())) : in[0];
+  return cast(pow(ops::operand_like("pow", b, a), b), in[0].dtype());
+}
+
+Tensor firn::clamp_min(const Tensor& x, double low) {
+  firn::require_defined("clamp_min", x);
+  if (!is_floating(x.dtype())) {
+    require_holds("clamp_min", x.dtype(), low);
+    return maximum(x, low);
+  }
+  return unary(UnaryOp::clamp, "clamp_min", x, {low, kInfinity});
+}
+Tensor firn::clamp_max(const Tensor& x, double high) {
+  firn::require_defined("clamp_max", x);
+  if (!is_floating(x.dtype())) {
+    require_holds("clamp_max", x.dtype(), high);
+    return minimum(x, high);
+  }
+  return unary(UnaryOp::clamp, "clamp_max", x, {-kInfinity, high});
+}
+Tensor& firn::clamp_min_(Tensor& x, double low) {
+  return unary_in_place(UnaryOp::clamp, "clamp_min_", x, {low, kInfinity});
+}
+Tensor& firn::clamp_max_(Tensor& x, double high) {
+  return unary_in_place(UnaryOp::clamp, "clamp_max_", x, {-kInfinity, high});
+}
+
 Tensor firn::operator-(double a, const Tensor& b) {
   return with_number(UnaryOp::number_sub, "sub", b, a);
 }

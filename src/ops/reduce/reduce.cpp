@@ -121,6 +121,30 @@ Tensor argmin(const Tensor& x, std::int64_t axis, bool keepdims) {
   return position("argmin", find, x, axis, keepdims);
 }
 
+namespace {
+
+/// x where `find`, argmax() or argmin(), finds it.
+Sorted with_indices(const char* op, Tensor (*find)(const Tensor&, std::int64_t, bool),
+                    const Tensor& x, std::int64_t axis, bool keepdims) {
+  const int a = line_axis(op, x, axis);
+  const Tensor lines = as_lines(x);
+  FIRN_CHECK(lines.size(a) > 0, op, "check that the tensor is not empty",
+             "nothing to compare: {} has no elements along axis {}", describe(x), a);
+  const Tensor indices = find(lines, a, true);
+  const Tensor values = gather(lines, a, indices);
+  if (keepdims && x.rank() > 0) return {values, indices};
+  return {squeeze(values, a), squeeze(indices, a)};
+}
+
+}  // namespace
+
+Sorted max_with_indices(const Tensor& x, std::int64_t axis, bool keepdims) {
+  return with_indices("max_with_indices", argmax, x, axis, keepdims);
+}
+Sorted min_with_indices(const Tensor& x, std::int64_t axis, bool keepdims) {
+  return with_indices("min_with_indices", argmin, x, axis, keepdims);
+}
+
 Tensor prod(const Tensor& operand, const Axes& axes, bool keepdims) {
   const Autocasted in(Policy::fp32, operand);
   const Tensor& x = in[0];

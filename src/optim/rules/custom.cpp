@@ -58,7 +58,10 @@ class CustomWhole final : public WholeRule {
     return out;
   }
 
-  std::string options() const override { return ""; }  // a function: nobody can compare it
+  std::string options() const override {  // the function is not among them: nobody can compare it
+    if (options_.weight_decay == 0) return "";
+    return fmt::format("weight_decay {}", options_.weight_decay);
+  }
 
   void compute(const WholeStep& s) const override {
     const Stream stream = current_stream(s.weight.device());
@@ -67,6 +70,7 @@ class CustomWhole final : public WholeRule {
                    .states = {},
                    .lr = s.lr,
                    .t = s.t,
+                   .weight_decay = options_.weight_decay,
                    .parameter = static_cast<std::int64_t>(s.index),
                    .name = s.name};
     for (const Tensor& state : s.states) {

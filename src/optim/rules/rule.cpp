@@ -13,6 +13,22 @@ ParamList::ParamList(std::initializer_list<Tensor> parameters) {
   for (const Tensor& t : parameters) push_back(t);
 }
 ParamList::ParamList(std::vector<NamedTensor> parameters) : list_(std::move(parameters)) {}
+ParamList::ParamList(std::initializer_list<NamedTensor> parameters) : list_(parameters) {}
+
+std::vector<ParamGroup> decay_groups(const ParamList& parameters, double weight_decay) try {
+  require_option("decay_groups", "weight_decay", weight_decay, 0, "0 is off");
+  ParamGroup decays{.weight_decay = weight_decay}, stays{.weight_decay = 0};
+  for (const NamedTensor& p : parameters) {
+    FIRN_CHECK(p.tensor.defined(), "decay_groups", "leave it out", "parameter \"{}\" is undefined",
+               p.name);
+    (p.tensor.rank() >= 2 ? decays : stays).parameters.push_back(p);
+  }
+  std::vector<ParamGroup> out;
+  for (ParamGroup* group : {&decays, &stays})
+    if (!group->parameters.empty()) out.push_back(std::move(*group));
+  return out;
+}
+FIRN_OUT_OF_MEMORY("decay_groups")
 
 kernels::UpdateRule in_eight_bits(const kernels::UpdateRule& rule) {
   if (const auto* adam = std::get_if<math::Adam>(&rule)) return math::EightBit<math::Adam>{*adam};

@@ -138,12 +138,7 @@ OptimizerOf<Options>::OptimizerOf(std::initializer_list<ParamGroup> groups, cons
     : OptimizerOf(std::vector<ParamGroup>(groups), options, step) {}
 FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)
 template <class Options>
-OptimizerOf<Options>::OptimizerOf(const std::vector<Tensor>& parameters, const Options& options,
-                                  const StepOptions& step) try
-    : OptimizerOf(one_group(parameters), options, step) {}
-FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)
-template <class Options>
-OptimizerOf<Options>::OptimizerOf(std::vector<NamedTensor> parameters, const Options& options,
+OptimizerOf<Options>::OptimizerOf(ParamList parameters, const Options& options,
                                   const StepOptions& step) try
     : OptimizerOf(one_group(std::move(parameters)), options, step) {}
 FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)

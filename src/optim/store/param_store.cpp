@@ -207,7 +207,7 @@ void ParamStore::check_parameters() const {
 
 void ParamStore::bump_versions() noexcept {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (ledger_.noted(i)) parameters_[i].storage->bump_version("the optimizer's step");
+    if (ledger_.noted(i)) parameters_[i].storage->bump_version(autograd::kOptimizerStep);
   mark_adopted();
 }
 

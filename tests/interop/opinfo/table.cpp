@@ -128,6 +128,12 @@ Results position(A a) {
   return {f(reshape(x(a), {-1}), 0, false)};
 }
 
+template <Sorted (*f)(const Tensor&, std::int64_t, bool)>
+Results with_position(A a) {
+  const Sorted found = f(x(a), a.integer("dim"), a.flag("keepdim", false));
+  return {found.values, found.indices};
+}
+
 // ---- Shape ----
 std::int64_t chosen_axis(A a) { return a.integer("dim", 0); }
 
@@ -257,6 +263,8 @@ const std::vector<Entry> kOperations = {
     {"amin", "input dim keepdim", Sums::no, reduction<min>},
     {"max/reduction_no_dim", "input", Sums::no, reduction<max>},
     {"min/reduction_no_dim", "input", Sums::no, reduction<min>},
+    {"max/reduction_with_dim", "input dim keepdim", Sums::no, with_position<max_with_indices>},
+    {"min/reduction_with_dim", "input dim keepdim", Sums::no, with_position<min_with_indices>},
     {"argmax", "input dim keepdim", Sums::no, position<argmax>},
     {"argmin", "input dim keepdim", Sums::no, position<argmin>},
     {"prod", "input dim keepdim dtype!", Sums::yes, reduction<prod>},
@@ -385,10 +393,10 @@ const std::vector<Entry> kOperations = {
 const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
-    for (const auto& others : {elementwise_entries(), loss_entries(), order_entries(),
-                               position_entries(), image_entries(), layer_entries(),
-                               product_entries(), linalg_entries(), transformer_entries(),
-                               index_entries(), derived_entries()})
+    for (const auto& others :
+         {elementwise_entries(), loss_entries(), order_entries(), position_entries(),
+          image_entries(), layer_entries(), product_entries(), linalg_entries(),
+          transformer_entries(), index_entries(), derived_entries()})
       entries.insert(entries.end(), others.begin(), others.end());
     return entries;
   }();

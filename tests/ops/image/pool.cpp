@@ -239,7 +239,7 @@ TEST_CASE("pooling: autocast leaves the dtype as it is", "[ops]") {
     const Tensor x = ones({1, 2, 4, 4}, t);
     for (const Tensor& y :
          {max_pool2d(x, 2), avg_pool2d(x, 2), adaptive_max_pool2d(x, 3), adaptive_avg_pool2d(x, 3),
-          global_avg_pool2d(x), max_pool1d(x[0], 2), avg_pool1d(x[0], 2), upsample2d(x, 3)})
+          global_avg_pool2d(x), max_pool1d(x[0], 2), avg_pool1d(x[0], 2), upsample2d(x, {3, 3})})
       CHECK(y.dtype() == t);
   }
 }

@@ -156,6 +156,21 @@ FIRN_OP_ROWS(scans) {
 }
 
 FIRN_OP_ROWS(statistics) {
+  for (const std::int64_t axis : {0, 1}) {
+    const std::string where = " axis " + std::to_string(axis);
+    Row("max_with_indices" + where,
+        [axis](const Args& x) { return max_with_indices(x[0], axis).values; })
+        .args({apart()})
+        .shapes({{{6, 4}}, {{5, 3, 4}}, {{3, 33}}})
+        .accuracy(Accuracy::exact)
+        .integers();
+    Row("min_with_indices" + where,
+        [axis](const Args& x) { return min_with_indices(x[0], axis, true).values; })
+        .args({apart()})
+        .shapes({{{6, 4}}, {{5, 3, 4}}, {{3, 33}}})
+        .accuracy(Accuracy::exact)
+        .integers();
+  }
   Row("median", [](const Args& x) { return median(x[0]); })
       .first_derivative_only()
       .args({apart()})

@@ -16,6 +16,37 @@ using Values = std::vector<double>;
 
 }  // namespace
 
+TEST_CASE("max_with_indices and min_with_indices take the first of equal elements", "[ops]") {
+  for (const DType t : {f64, f32, f16, i64, u8}) {
+    const Tensor x = make({3, 7, 7, 1, 0, 1, 0, 5}, {2, 4}, t);
+    const Sorted most = max_with_indices(x), least = min_with_indices(x, 0, true);
+    CHECK(most.values.dtype() == t);
+    CHECK(values_of(most.values) == Values{7, 5});
+    CHECK(values_of(most.indices) == Values{1, 3});
+    CHECK(most.indices.dtype() == i64);
+    CHECK(values_of(least.values) == Values{0, 1, 0, 1});
+    CHECK(values_of(least.indices) == Values{1, 1, 1, 0});
+    CHECK(least.values.shape() == Shape{1, 4});
+  }
+  const Tensor odd = make({1, kNaN, 4, kNaN, -kInf, -kInf}, {2, 3});
+  CHECK(values_of(max_with_indices(odd).indices) == Values{1, 0});
+  CHECK(values_of(min_with_indices(odd).indices) == Values{1, 0});
+  const Sorted one = max_with_indices(make({6}, {}), -1, true);
+  CHECK(one.values.rank() == 0);
+  CHECK(one.values.item() == 6);
+  CHECK(one.indices.item() == 0);
+  CHECK(max_with_indices(empty({0, 3})).values.shape() == Shape{0});
+  refused("max_with_indices", {"[2, 0] f32 cpu", "axis 1"}, [] {
+    max_with_indices(empty({2, 0}));
+  });
+  refused("min_with_indices", {"axis 2"}, [] { min_with_indices(ones({2, 3}), 2); });
+
+  // One position takes the gradient, where max() shares it.
+  Tensor x = make({2, 5, 5}, {3}).set_requires_grad();
+  (max_with_indices(x).values * 3.0).backward();
+  CHECK(values_of(x.grad()) == Values{0, 3, 0});
+}
+
 TEST_CASE("reductions: empty, NaN and integers", "[ops]") {
   const Tensor none = empty({0, 3});
   CHECK(values_of(prod(none, 0)) == Values{1, 1, 1});

@@ -41,7 +41,10 @@ TEST_CASE("refusals: integer operands of floating ops", "[ops]") {
   const Tensor n = zeros({2}, i64);
   refused("exp", {"[2] i64 cpu"}, [&] { exp(n); });
   refused("div", {"i64"}, [&] { div(n, n); });
-  refused("pow", {"i64"}, [&] { pow(n, n); });
+  refused("pow", {"bool"}, [&] { pow(zeros({2}, boolean), zeros({2}, boolean)); });
+  refused("pow", {"[2] i64 cpu", "-1"}, [&] { pow(n, -1); });
+  refused("pow", {"[2] i64 cpu", "0.5", "cast"}, [&] { pow(n, 0.5); });
+  refused("pow", {"u8", "300"}, [&] { pow(zeros({2}, u8), 300); });
   refused("softmax", {"i64"}, [&] { softmax(n); });
   refused("layer_norm", {"i64"}, [&] { layer_norm(n); });
 }

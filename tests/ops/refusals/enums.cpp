@@ -38,9 +38,9 @@ TEST_CASE("refusals: operations and a number that is no name of an enum", "[ops]
   no_value("matrix_norm", "MatrixNorm",
            [&] { linalg::matrix_norm(rows, odd<linalg::MatrixNorm>()); });
   no_value("upsample1d", "Upsampling", [&] { upsample1d(zeros({1, 2, 4}), 8, odd<Upsampling>()); });
-  no_value("upsample2d", "Upsampling", [&] { upsample2d(x, 8, odd<Upsampling>()); });
+  no_value("upsample2d", "Upsampling", [&] { upsample2d(x, {8, 8}, odd<Upsampling>()); });
   no_value("upsample3d", "Upsampling", [&] {
-    upsample3d(zeros({1, 2, 4, 4, 4}), 8, odd<Upsampling>());
+    upsample3d(zeros({1, 2, 4, 4, 4}), {8, 8, 8}, odd<Upsampling>());
   });
   no_value("pad", "PadMode", [&] { pad(rows, {1, 1}, {1, 1}, odd<PadMode>()); });
   no_value("quantile", "Interpolation",

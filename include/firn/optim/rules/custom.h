@@ -22,6 +22,7 @@ struct CustomInput {
   std::vector<Tensor> states;  ///< in the order of CustomOptions::states
   Tensor lr;                   ///< []: of this step and group
   Tensor t;                    ///< []: updates of this parameter, this one included: 1 at the first
+  double weight_decay;         ///< of its group; the rule applies it
   std::int64_t parameter;      ///< its number in Optimizer::parameters()
   std::string name;            ///< empty: not known
 };
@@ -43,6 +44,7 @@ struct CustomState {
 
 struct CustomOptions {
   Schedule lr = 1e-2;                    ///< a number, or a function of the applied steps
+  double weight_decay = 0;               ///< 0 or more: the rule is given it, and groups may set it
   std::vector<CustomState> states = {};  ///< what the rule keeps of each parameter
   std::function<CustomUpdate(const CustomInput& in)> update = {};  ///< the rule; required
 };
