@@ -232,6 +232,7 @@ void Optimizer::Impl::check_skips() {
   }
   if (o.non_finite == math::NonFinite::weight) culprit = "the loss's weight";
   if (o.non_finite == math::NonFinite::loss) culprit = "the loss";
+  if (o.non_finite == math::NonFinite::learning_rate) culprit = "the learning rate";
   FIRN_CHECK(
       false, store.op(),
       "this is no matter of the loss scale: look at the data, the learning rate, and the "

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -256,8 +257,17 @@ struct Optimizer::Impl final : autograd::Cycle {
 
   // ---- For RollbackPoints and dry runs (rollback.cpp) ----
 
-  /// In a dry run: what the host knows of the cycle is put back at its end.
-  void keep_if_dry();
+  /// Every call of an optimizer begins with it: in a plan of a step, what the host knows is put
+  /// back at its end.
+  void keep_if_planned();
+  /// What a call may change on the host, but for at, members, the store and `exact`.
+  auto host_notes() noexcept {
+    return std::tie(lr, split, split_size, cut, last_cut, sums_before, sums_of_all, batch, maker,
+                    dropped, in_quantum, between_quanta, restored, parts, parts_held, failure_told,
+                    planned_turns, turns_of_all, exchanged, combined, attempted, torn, broken,
+                    averaged, state_version, warned_unreached, warned_empty, warned_unheld,
+                    no_scale_chosen, unheld, listener, complained);
+  }
 
   /// The cycle is about to change: points of this thread keep it as it is. At a replay too.
   void about_to_change_cycle();

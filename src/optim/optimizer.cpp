@@ -15,6 +15,7 @@ Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 Optimizer::Impl& Optimizer::impl() const {
   FIRN_CHECK(impl_, "Optimizer", "use the optimizer that it was moved to",
              "this optimizer was moved from: it has no parameters");
+  impl_->keep_if_planned();
   return *impl_;
 }
 

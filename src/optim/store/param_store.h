@@ -108,6 +108,9 @@ class ParamStore {
   void mark_adopted(std::size_t i) noexcept;
   /// The next adopt_weights() looks at all weights.
   void forget_adopted() noexcept;
+  /// What adopt_weights() knows of the weights; for a plan, which takes nothing over.
+  std::vector<std::uint32_t> adopted() const;
+  void put_back_adopted(const std::vector<std::uint32_t>& versions) noexcept;
   /// Copies the weights to the masters and the averages.
   void refresh_masters();
   /// The weights are those of training from now on, if they are not.

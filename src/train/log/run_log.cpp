@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "firn/train/record.h"
+#include "io/file/atomic_file.h"
 
 namespace firn::train {
 
@@ -32,6 +33,7 @@ RunLog::RunLog(RunLog&&) noexcept = default;
 RunLog& RunLog::operator=(RunLog&&) noexcept = default;
 
 RunLog::RunLog(const std::string& path, std::int64_t keep) try : file_(std::make_unique<File>()) {
+  io::refuse_dry_run("RunLog");
   FIRN_CHECK(!path.empty(), "RunLog", "give the log's file", "the path is empty");
   FIRN_CHECK(keep >= 0, "RunLog", "0 or more", "{} bytes are to stay", keep);
   File& f = *file_;
@@ -59,6 +61,7 @@ std::int64_t RunLog::bytes() const noexcept { return file_ ? file_->bytes : 0; }
 
 void RunLog::write(const Record& record) try {
   if (!file_) return;
+  io::refuse_dry_run("RunLog");
   File& f = *file_;
   const std::string line = record.text() + '\n';
   for (std::size_t done = 0; done < line.size();) {
