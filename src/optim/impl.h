@@ -418,7 +418,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool no_scale_chosen = false;  ///< nobody was asked: parameters of f32 want none by themselves
   std::string unheld;            ///< ParamStore::unheld() when the cycle that ends was decided
   std::function<void(const StepReport&)> listener;  ///< see StepListener
-  std::int64_t complained = 0;  ///< last cycle for which check_skips() has thrown
+  /// The last cycle for which check_skips() has thrown, or that came with a state.
+  std::int64_t complained = 0;
 };
 
 /// For firn's own functions of an optimizer that are not its members.
@@ -444,6 +445,15 @@ inline void require_option(const char* op, const char* name, double value, doubl
 /// made.
 inline void require_lr(const char* op, const Schedule& lr) {
   require_option(op, "lr", lr.at(0), 0, "0 leaves the weights as they are");
+}
+/// The same of weights that can use no rate above `most`: the ends of its pieces, which may still
+/// grow beyond them (NonFinite::learning_rate).
+inline void require_lr(const char* op, const Schedule& lr, double most) {
+  require_lr(op, lr);
+  for (int i = 0; i < lr.count(); ++i)
+    for (const double rate : {lr.pieces()[i].from, lr.pieces()[i].to})
+      FIRN_CHECK(rate <= most, op, "give a rate that the parameters' type can use",
+                 "lr is {}, more than {}", rate, most);
 }
 
 /// Throws Error unless 0 < value < infinity.

@@ -110,7 +110,7 @@ void Optimizer::set_lr(double lr) { set_lr(Schedule(lr)); }
 
 void Optimizer::set_lr(const Schedule& lr) try {
   Impl& i = impl();
-  require_lr(i.store.op().c_str(), lr);
+  require_lr(i.store.op().c_str(), lr, i.policy.largest_rate);
   i.lr = lr;
   kernels::optim_set_schedule(i.store.memory(), table_of(lr), i.store.stream());
 }
