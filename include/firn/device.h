@@ -67,7 +67,8 @@ class DeviceScope {
 };
 
 /// Number of threads that CPU kernels of this thread may use; results do not depend on it (same
-/// bits). The default is FIRN_THREADS, else the number of CPUs that the process may run on.
+/// bits). The default is FIRN_THREADS, else the number of CPUs that the process may run on. If the
+/// variable is no number of 1 or more, the first allocation throws Error.
 int num_threads() noexcept;
 
 /// Sets the number of CPU threads for the process. Throws Error if n < 1.

@@ -63,8 +63,10 @@ void release_cached_memory(Device device = default_device());
 /// limit it first returns cached blocks, then throws OutOfMemory. What it holds already stays.
 ///
 /// The limit at the start is FIRN_MEMORY_LIMIT, for example "512MiB", for each device. On the CPU
-/// it is also that of the process's control group (cgroup), if that is lower. The first allocation
-/// throws Error if the variable is no size.
+/// the control groups (cgroups) of the process limit it as well, until this is called: to what they
+/// leave beside the program, its heap and other processes. That is looked up whenever the allocator
+/// asks the system, so `limit` in memory_stats() is as of then. The first allocation throws Error
+/// if FIRN_MEMORY_LIMIT is no size, or FIRN_THREADS no number.
 void set_memory_limit(std::size_t bytes, Device device = default_device());
 
 /// The number of bytes that "512MiB", "1.5 GiB", "64KiB", "1e9" or "4096" says: a number of 0 or

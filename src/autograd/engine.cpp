@@ -146,18 +146,6 @@ void keep_if_abandoned(Leaf& leaf) {
   });
 }
 
-/// A dry run leaves the leaf as it is, though not with memory that only a plan knows.
-void keep_if_dry(Leaf& leaf) {
-  if (!runtime::dry_run()) [[likely]]
-    return;
-  runtime::at_dry_end(&leaf,
-                      [before = leaf.collected, touched = leaf.touched, kept = Ref<Node>(&leaf)] {
-                        auto& again = static_cast<Leaf&>(*kept);
-                        again.collected = before;
-                        again.touched = touched;
-                      });
-}
-
 /// If its memory is lent, the leaf has some.
 void borrow_arena(Leaf& leaf) {
   if (leaf.collector && !leaf.arena.defined()) [[unlikely]]
@@ -165,7 +153,7 @@ void borrow_arena(Leaf& leaf) {
 }
 
 Sink leaf_sink(Leaf& leaf) {
-  keep_if_dry(leaf);
+  keep_if_planned(leaf);
   const bool first = leaf.touched++ == 0;
   if (leaf.arena.defined()) return {leaf.arena, first ? 0.0f : 1.0f};
   if (!leaf.collected.defined() || !is_exclusive(leaf.collected, leaf)) keep_if_abandoned(leaf);
@@ -215,6 +203,17 @@ const Tensor& received(const Node& n) {
 std::string described(const Node& n) { return fmt::format("{} {} {}", n.shape, n.dtype, n.device); }
 
 }  // namespace
+
+void keep_if_planned(Leaf& leaf) {
+  if (leaf.of_plan || !runtime::planning()) [[likely]]
+    return;
+  runtime::at_dry_end(&leaf,
+                      [before = leaf.collected, touched = leaf.touched, kept = Ref<Node>(&leaf)] {
+                        auto& again = static_cast<Leaf&>(*kept);
+                        again.collected = before;
+                        again.touched = touched;
+                      });
+}
 
 void run_hooks(const Node& n, Tensor& gradient, std::uint64_t pass, bool in_graph) {
   const std::vector<Hooks::Entry> hooks = n.hooks->list;  // a hook may add hooks, and remove any

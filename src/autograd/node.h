@@ -29,6 +29,7 @@
 #include "firn/runtime/spans.h"
 #include "firn/runtime/stream.h"
 #include "firn/tensor.h"
+#include "runtime/plan/plan_number.h"
 #include "tensor/impl.h"
 
 namespace firn::kernels {
@@ -103,14 +104,21 @@ struct Hooks {
     int id;
     std::uint64_t first_pass;  ///< runs in this backward() and later ones
     std::shared_ptr<const GradHook>
-        run;  ///< shared: a hook that removes itself ends its call first
+        run;                       ///< shared: a hook that removes itself ends its call first
+    std::uint32_t of_plan = 0;     ///< the plan of a step that has added it; 0: none
+    std::uint32_t removed_by = 0;  ///< the plan that has removed it; 0: none
+
+    /// A plan adds and removes hooks for itself alone.
+    bool counts(std::uint32_t plan) const noexcept {
+      return (of_plan == 0 || of_plan == plan) && (removed_by == 0 || removed_by != plan);
+    }
   };
   std::vector<Entry> list;
   int made = 0;
 
   bool has(int id) const noexcept {
     for (const Entry& e : list)
-      if (e.id == id) return true;
+      if (e.id == id) return e.counts(runtime::plan_number());
     return false;
   }
 };
@@ -217,11 +225,16 @@ class Leaf final : public Node {
   Collector* collector = nullptr;
   /// Whether an optimizer trains it.
   bool is_trained() const noexcept { return arena.defined() || collector; }
+  /// A plan of a step has made it, and it is gone with the plan.
+  bool of_plan = false;
   /// Nodes that may still add to the leaf in the pass under way (await_gradients()).
   std::uint32_t awaited = 0;
   /// State of the leaf's layer that takes part in cycles (autograd/cycle.h). Usually null.
   std::shared_ptr<CycleMember> member;
 };
+
+/// The gradient of the leaf is about to change. In a plan of a step it is put back at its end.
+void keep_if_planned(Leaf& leaf);
 
 /// The leaf node of a tensor, or null if it is not a leaf that requires a gradient.
 Leaf* leaf_of(const Tensor& t) noexcept;

@@ -6,6 +6,7 @@
 #include "autograd/node.h"
 #include "autograd/op_attributes.h"
 #include "base/check.h"
+#include "firn/runtime/kernel_support.h"
 #include "firn/runtime/spans.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
@@ -27,6 +28,14 @@ Tensor copy_of(const Tensor& g, DType dtype) {
   return copy;
 }
 
+/// In a plan of a step, a tensor that was there before requires a gradient afterwards as it does
+/// now.
+void keep_node_if_planned(const Tensor& t) {
+  if (!runtime::planning() || t.storage()->is_of_plan()) [[likely]]
+    return;
+  runtime::at_dry_end(t.impl(), [t, node = t.impl()->node] { t.impl()->node = node; });
+}
+
 }  // namespace
 
 bool Tensor::requires_grad() const noexcept { return node_of(*this) != nullptr; }
@@ -46,12 +55,15 @@ Tensor& Tensor::set_requires_grad(bool on) try {
     FIRN_CHECK(!leaf_of(*this)->is_trained(), "set_requires_grad",
                "use a Freeze guard, or leave the parameter out of the optimizer",
                "{} belongs to an optimizer", describe(*this));
+    keep_node_if_planned(*this);
     impl_->node.reset();
     return *this;
   }
   FIRN_CHECK(is_floating(dtype()), "set_requires_grad", "cast it to a floating dtype",
              "{} cannot have a gradient", describe(*this));
+  keep_node_if_planned(*this);
   auto* leaf = new Leaf;
+  leaf->of_plan = runtime::planning();
   leaf->op = "leaf";
   leaf->shape = shape();
   leaf->dtype = dtype();
@@ -89,6 +101,7 @@ void Tensor::set_grad(const Tensor& g) const {
              "the backward() of the optimizer that trains {} is running", describe(*this));
   FIRN_CHECK(!leaf->collector, "set_grad", "set DistributeOptions::zero to 1",
              "the gradient of {} is divided over ranks", describe(*this));
+  autograd::keep_if_planned(*leaf);
   if (!leaf->arena.defined()) {
     leaf->collected = !g.defined() ? g : g.dtype() == dtype() ? g.detach() : copy_of(g, dtype());
     return;
@@ -128,8 +141,11 @@ int add_hook(const Tensor& t, GradHook hook) try {
     return node->hooks ? node->hooks->made - 1 : 0;
   if (!node->hooks) node->hooks = std::make_unique<autograd::Hooks>();
   autograd::Hooks& hooks = *node->hooks;
-  hooks.list.push_back(
-      {hooks.made, autograd::passes_begun(), std::make_shared<const GradHook>(std::move(hook))});
+  std::erase_if(hooks.list, [](const auto& h) {
+    return h.of_plan != 0 && h.of_plan != runtime::plan_number();  // of a plan that has ended
+  });
+  hooks.list.push_back({hooks.made, autograd::passes_begun(),
+                        std::make_shared<const GradHook>(std::move(hook)), runtime::plan_number()});
   return hooks.made++;
 }
 FIRN_OUT_OF_MEMORY("add_hook")
@@ -145,8 +161,12 @@ void remove_hook(const Tensor& t, int id) {
   // The hook is destroyed when the list is whole again: what it holds may use the list.
   const auto at = std::find_if(hooks->list.begin(), hooks->list.end(),
                                [id](const auto& h) { return h.id == id; });
-  FIRN_CHECK(at != hooks->list.end(), "remove_hook", "remove it once", "hook {} of {} was removed",
-             id, describe(t));
+  FIRN_CHECK(at != hooks->list.end() && at->counts(runtime::plan_number()), "remove_hook",
+             "remove it once", "hook {} of {} was removed", id, describe(t));
+  if (runtime::planning() && at->of_plan == 0) {
+    at->removed_by = runtime::plan_number();
+    return;
+  }
   const auto removed = std::move(at->run);
   hooks->list.erase(at);
 }

@@ -11,7 +11,6 @@
 #include "base/check.h"
 #include "base/cpus.h"
 #include "base/inherited.h"
-#include "firn/warning.h"
 
 namespace firn {
 
@@ -69,17 +68,12 @@ int usable_cpus() noexcept {
 }
 
 namespace {
-/// FIRN_THREADS, or else the CPUs. num_threads() cannot throw, so a wrong value is only warned of.
+/// FIRN_THREADS, or else the CPUs. num_threads() cannot throw: a wrong value is the error of the
+/// first allocation (runtime/memory/limit.h).
 int initial_threads() noexcept {
   const char* const text = std::getenv("FIRN_THREADS");
-  if (!text || !*text) return usable_cpus();
-  if (const int n = detail::parse_threads(text); n > 0) return n;
-  try {
-    warn("FIRN_THREADS", fmt::format("is '{}'; firn uses {} threads", text, usable_cpus()),
-         detail::kThreadsHint);
-  } catch (...) {  // of the program's handler, or for want of memory
-  }
-  return usable_cpus();
+  const int n = text ? detail::parse_threads(text) : 0;
+  return n > 0 ? n : usable_cpus();
 }
 std::atomic<int>& thread_count() noexcept {
   static std::atomic<int> count{initial_threads()};
@@ -94,6 +88,8 @@ const Inherited inherited_threads{
 int num_threads() noexcept {
   return std::min(most_threads, thread_count().load(std::memory_order_relaxed));
 }
+
+int chosen_threads() noexcept { return thread_count().load(std::memory_order_relaxed); }
 
 void set_num_threads(int n) {
   FIRN_CHECK(n >= 1, "set_num_threads", "1 computes in the calling thread alone",

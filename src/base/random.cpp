@@ -5,10 +5,12 @@
 
 #include <atomic>
 
+#include "base/program_seed.h"
+
 namespace firn {
 namespace {
 
-std::atomic<std::uint64_t> program_seed{0};
+std::atomic<std::uint64_t> random_seed{0};
 std::atomic<std::uint64_t> next_index{1};
 
 /// The streams of one thread. Without constructor and destructor, so that they work before and
@@ -30,6 +32,14 @@ Generator& own_stream() noexcept {
 
 }  // namespace
 
+ProgramSeed program_seed() noexcept {
+  return {random_seed.load(std::memory_order_relaxed), next_index.load(std::memory_order_relaxed)};
+}
+void set_program_seed(const ProgramSeed& seed) noexcept {
+  random_seed.store(seed.seed, std::memory_order_relaxed);
+  next_index.store(seed.next_thread, std::memory_order_relaxed);
+}
+
 Generator Generator::of_thread(std::uint64_t seed, std::uint64_t index) noexcept {
   if (index == 0) return Generator(seed);
   // Number `index` of the sequence SplitMix64 (Steele, Lea & Flood 2014) that begins at `seed`.
@@ -43,14 +53,13 @@ Generator& default_generator() noexcept { return stream.chosen ? *stream.chosen 
 
 void manual_seed(std::uint64_t seed) noexcept {
   if (on_main_thread()) {
-    program_seed.store(seed, std::memory_order_relaxed);
-    next_index.store(1, std::memory_order_relaxed);
+    set_program_seed({.seed = seed});
   }
   default_generator().set({seed, 0});
 }
 
 void seed_thread(std::uint64_t index) noexcept {
-  stream.own = Generator::of_thread(program_seed.load(std::memory_order_relaxed), index);
+  stream.own = Generator::of_thread(program_seed().seed, index);
   stream.begun = true;
 }
 

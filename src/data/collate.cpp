@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "data/collate.h"
 #include "firn/ops/ops.h"
+#include "tensor/impl.h"
 
 namespace firn::data {
 namespace {
@@ -77,6 +78,7 @@ Sample collate_samples(const char* op, std::span<const Sample> samples, bool pad
     Shape shape{n};
     for (const std::int64_t size : row) shape.push_back(size);
     const Tensor all = empty(shape, first.dtype(), Device::cpu());
+    require_memory(op, all);
     const std::size_t row_bytes = all.bytes() / samples.size();
     for (std::size_t i = 0; i < samples.size(); ++i)
       put_row(samples[i][f], i, row_bytes, static_cast<char*>(all.mutable_view().data));

@@ -15,6 +15,7 @@
 #include "firn/runtime/spans.h"
 #include "firn/runtime/stream.h"
 #include "kernels/batch.h"
+#include "tensor/impl.h"
 
 namespace firn::data {
 namespace {
@@ -140,6 +141,7 @@ Tensor ResidentBatches::State::order_of(std::int64_t number) const {
   const OwnerScope owner(Owner::data);
   const std::int64_t n = set->size();
   const Tensor ids = empty({n}, i64, Device::cpu());
+  require_memory(kOp, ids);
   positions.fill({number, 0}, {ids.mutable_view().as<std::int64_t>(), static_cast<std::size_t>(n)});
   return ids;
 }

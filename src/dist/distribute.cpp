@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "dist/beside.h"
 #include "dist/transport.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/value_hash.h"
 #include "optim/describe.h"
@@ -260,6 +261,8 @@ std::int64_t number_of_all(const Group& group) {
 /// What both forms of distribute() check first.
 void begin(const optim::OptimizerAccess::Impl& impl, const DistributeOptions& options) {
   impl.require_outside_cycle("distribute()");
+  FIRN_CHECK(!runtime::planning(), kOp, "call it before the step that is planned",
+             "distribute() within a plan, which changes nothing");
   FIRN_CHECK(options.zero >= 0 && options.zero <= 3, kOp, "0, 1, 2 or 3", "ZeRO stage {}",
              options.zero);
   FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
@@ -436,6 +439,10 @@ FIRN_OUT_OF_MEMORY("distribute")
 
 void mark_divided(const Tensor& parameter) {
   require_defined("mark_divided", parameter);
+  if (runtime::planning() && !parameter.storage()->is_of_plan())
+    runtime::at_dry_end(
+        &parameter.impl()->divided,
+        [parameter, before = parameter.impl()->divided] { parameter.impl()->divided = before; });
   parameter.impl()->divided = true;
 }
 

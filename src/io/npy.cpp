@@ -41,6 +41,7 @@ Tensor read_npy(const std::string& path) try {
                          : "the file has more than one array, or is damaged");
   // The elements of an array in Fortran order are those of its transpose in row-major order.
   Tensor t = empty(h.fortran_order ? reversed(h.shape) : h.shape, h.dtype, Device::cpu());
+  require_memory(kOp, t);
   in.read_all(t.mutable_view().data, t.bytes());
   if (h.big_endian) swap_bytes(t.mutable_view().data, t.numel(), size_of(h.dtype));
   if (h.dtype == boolean) {

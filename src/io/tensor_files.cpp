@@ -122,6 +122,7 @@ Tensor TensorFile::read(const Entry& e) const {
                                               e.shape, contiguous_strides(e.shape), 0, e.dtype)));
   } else {
     t = empty(e.shape, e.dtype, Device::cpu());
+    require_memory("SafetensorsFile", t);
     file_.read_at(begin, t.mutable_view().data, t.bytes());
   }
   if (e.dtype == boolean) check_booleans(e, t);

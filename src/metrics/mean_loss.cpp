@@ -6,14 +6,15 @@
 #include "firn/autograd.h"
 #include "firn/ops/losses.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::metrics {
 
 void MeanLoss::add(const Loss& loss) {
   const NoGrad guard;
   const auto add_to = [](Tensor& total, const Tensor& part) {
-    const Tensor wide = part.to(f64);
-    total = total.defined() ? total + wide : wide;
+    const Tensor wide = part.to(f64), sum = total.defined() ? total + wide : wide;
+    if (!runtime::planning()) total = sum;  // a plan adds nothing
   };
   add_to(sum_, loss.sum);
   add_to(weight_, loss.weight);

@@ -16,6 +16,7 @@
 #include "base/inherited.h"
 #include "firn/memory/labels.h"
 #include "firn/nn/module.h"
+#include "firn/runtime/kernel_support.h"
 #include "firn/runtime/storage.h"
 #include "firn/warning.h"
 #include "nn/shown_weights.h"
@@ -130,6 +131,7 @@ HookId Module::add_forward_pre_hook(ForwardPreHook hook) try {
   require_seen_calls("Module::add_forward_pre_hook");
   FIRN_CHECK(hook, "Module::add_forward_pre_hook", "give a function of the module and its inputs",
              "the hook is empty");
+  about_to_set();
   return hooks_.add(std::move(hook));
 }
 FIRN_OUT_OF_MEMORY("Module::add_forward_pre_hook")
@@ -137,10 +139,12 @@ HookId Module::add_forward_hook(ForwardHook hook) try {
   require_seen_calls("Module::add_forward_hook");
   FIRN_CHECK(hook, "Module::add_forward_hook",
              "give a function of the module, its inputs and its outputs", "the hook is empty");
+  about_to_set();
   return hooks_.add(std::move(hook));
 }
 FIRN_OUT_OF_MEMORY("Module::add_forward_hook")
 void Module::remove_hook(HookId id) try {
+  about_to_set();
   FIRN_CHECK(hooks_.remove(id), "Module::remove_hook",
              "give the id that adding it to this very module returned", "{} has no hook {}",
              type_name(), id);
@@ -409,14 +413,38 @@ std::shared_ptr<const detail::ModuleLink::Place> detail::ModuleLink::place(Modul
   return place_;
 }
 
+Module* detail::ModuleLink::find(const Place& place) noexcept {
+  if (!place.link) return nullptr;
+  return reinterpret_cast<Module*>(reinterpret_cast<char*>(place.link) - place.in_module);
+}
+
 Module& detail::ModuleLink::at(const Place& place) {
-  FIRN_CHECK(place.link, "checkpoint", "keep the module until the backward pass",
+  Module* const m = find(place);
+  FIRN_CHECK(m, "checkpoint", "keep the module until the backward pass",
              "a module whose activations are to be computed again was destroyed or assigned to");
-  return *reinterpret_cast<Module*>(reinterpret_cast<char*>(place.link) - place.in_module);
+  return *m;
+}
+
+void Module::about_to_set() {
+  if (!runtime::planning()) [[likely]]
+    return;
+  const auto place = link_.place(*this);
+  // A copy of the hooks has none: those of now come back by a move.
+  const auto hooks = std::make_shared<detail::HookList>(hooks_.again());
+  runtime::at_dry_end(place.get(), [place, hooks, training = training_, autocast = autocast_,
+                                    checkpoint = checkpoint_] {
+    Module* const m = detail::ModuleLink::find(*place);
+    if (!m) return;
+    m->training_ = training;
+    m->autocast_ = autocast;
+    m->checkpoint_ = checkpoint;
+    m->hooks_ = std::move(*hooks);
+  });
 }
 
 void Module::set_checkpoint(const std::optional<CheckpointOptions>& options) {
   if (options) require_seen_calls("Module::set_checkpoint");
+  about_to_set();
   checkpoint_ = options;
 }
 

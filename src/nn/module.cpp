@@ -189,6 +189,7 @@ void Module::train(bool on) try {
   for (const TreeModule& m : tree_of(*this)) {
     if (auto* const part = autograd::BatchPartScope::current)
       part->changed(m.module, m.module->training_, on);
+    m.module->about_to_set();
     m.module->training_ = on;
   }
 }
@@ -206,6 +207,7 @@ void Module::set_autocast(std::optional<DType> dtype) {
   require_members("Module::set_autocast", *this);
   if (dtype) const Autocast valid(*dtype);  // throws if autocast does not take it
   if (dtype) require_seen_calls("Module::set_autocast");
+  about_to_set();
   autocast_ = dtype;
 }
 

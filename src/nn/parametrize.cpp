@@ -10,6 +10,7 @@
 #include "firn/nn/init.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/rearrange.h"
+#include "ops/small_number.h"
 
 namespace firn::nn::detail {
 namespace {
@@ -53,6 +54,7 @@ LargestSingularValue::LargestSingularValue(const Tensor& weight, std::int64_t ax
              iterations);
   FIRN_CHECK(std::isfinite(eps) && eps >= 0, "spectral_norm", "1e-12 is usual",
              "eps = {} is not a finite number of 0 or more", eps);
+  ops::require_seen("spectral_norm", "eps", eps, weight.dtype());
   if (weight.rank() == 1) return;
   const NoGrad guard;
   const Tensor m = wide(as_matrix(weight, axis_));

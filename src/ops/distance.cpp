@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/common.h"
+#include "ops/small_number.h"
 
 namespace firn {
 
@@ -35,6 +36,7 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, std::int64_t axis, do
   auto [x, y, dtype] = as_pair(kOp, a, b);
   FIRN_CHECK(std::isfinite(eps) && eps >= 0, kOp, "1e-8 is usual",
              "eps = {} is not a finite number of 0 or more", eps);
+  ops::require_seen(kOp, "eps", eps, dtype);
   const Shape shape = broadcast_shapes(kOp, x.shape(), y.shape());
   const int at = normalize_axis(kOp, axis, shape.size()) - shape.size();
   // Along the axis both must be whole before lengths are taken; elsewhere they broadcast later.
@@ -59,6 +61,7 @@ Tensor normalize(const Tensor& x, std::int64_t axis, double eps) {
   require_floating(kOp, x);
   FIRN_CHECK(std::isfinite(eps) && eps >= 0, kOp, "1e-12 is usual",
              "eps = {} is not a finite number of 0 or more", eps);
+  ops::require_seen(kOp, "eps", eps, x.dtype());
   const int a = normalize_axis(kOp, axis, x.rank());
   const Tensor wide = cast(x, compute_dtype(x.dtype()));
   return cast(wide / clamp(norm(wide, a, true), eps, INFINITY), x.dtype());
@@ -69,6 +72,7 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, const DistanceOptions
   const auto [x, y, dtype] = as_pair(kOp, a, b);
   const auto& [p, eps, keepdims] = options;
   FIRN_CHECK(p != 0 && !std::isnan(p), kOp, "2 is the Euclidean distance", "p is {}", p);
+  ops::require_seen(kOp, "eps", eps, dtype);
   const Tensor d = x - y + eps;
   const auto distance = [&, p = p, keepdims = keepdims]() -> Tensor {
     if (p == 2) return norm(d, -1, keepdims);

@@ -10,6 +10,7 @@
 #include "ops/common.h"
 #include "ops/dense.h"
 #include "ops/gradient/again.h"
+#include "ops/switch.h"
 
 namespace firn {
 
@@ -147,11 +148,13 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   return reshape(y, shape);
 }
 
-void allow_tf32(bool on) noexcept { kernels::tf32_switch() = on; }
+void allow_tf32(bool on) noexcept { ops::set_switch(kernels::tf32_switch(), on); }
 bool tf32_allowed() noexcept { return kernels::tf32_allowed(); }
-void allow_bf16x3(bool on) noexcept { kernels::bf16x3_switch() = on; }
+void allow_bf16x3(bool on) noexcept { ops::set_switch(kernels::bf16x3_switch(), on); }
 bool bf16x3_allowed() noexcept { return kernels::bf16x3_allowed(); }
-void require_batch_invariance(bool on) noexcept { kernels::batch_invariance_switch() = on; }
+void require_batch_invariance(bool on) noexcept {
+  ops::set_switch(kernels::batch_invariance_switch(), on);
+}
 bool batch_invariance_required() noexcept { return kernels::batch_invariance_required(); }
 
 }  // namespace firn

@@ -3,6 +3,7 @@
 
 #include "ops/common.h"
 #include "ops/gradient/again.h"
+#include "ops/small_number.h"
 
 namespace firn {
 namespace {
@@ -63,6 +64,7 @@ Tensor norm_rows(const char* op, const Tensor& x_given, const Tensor& weight_giv
   require_floating(op, x);
   FIRN_CHECK(x.rank() > 0, op, "x.reshape({1, n})", "{} has no axis", describe(x));
   FIRN_CHECK(eps >= 0, op, "eps keeps the variance off 0", "eps = {}", eps);
+  ops::require_seen(op, "eps", eps, x.dtype());
   require_parameter(op, "weight", weight, x);
   require_parameter(op, "bias", bias, x);
   const Tensor input = contiguous(x);

@@ -50,11 +50,12 @@ FIRN_OUT_OF_MEMORY("AveragedWeights")
 
 AveragedWeights::~AveragedWeights() {
   const auto optimizer = state_->optimizer.lock();
-  if (optimizer) {
-    (*optimizer)->averaged = false;
-    (*optimizer)->store.keep_shown(false);
-  }
   try {
+    if (optimizer) {
+      (*optimizer)->keep_if_planned();
+      (*optimizer)->averaged = false;
+      (*optimizer)->store.keep_shown(false);
+    }
     for (std::size_t i = 0; i < state_->kept.size(); ++i) {
       const State::Kept& k = state_->kept[i];
       Storage& storage = *k.parameter.storage();

@@ -26,6 +26,12 @@ bool any_parameter(const std::vector<GroupSetup>& groups, bool (*is)(DType)) {
 StepOptions settle(const std::string& op, StepOptions o, const std::vector<GroupSetup>& groups) {
   require_option(op.c_str(), "clip_norm", o.clip_norm, 0, "0 is no limit");
   require_option(op.c_str(), "clip_value", o.clip_value, 0, "0 is no limit");
+  for (const GroupSetup& g : groups) {
+    require_options(op, g);
+    if (!any_in_f32(g.parameters)) continue;
+    require_f32(op, "clip_norm", o.clip_norm);
+    require_f32(op, "clip_value", o.clip_value);
+  }
   require_option(op.c_str(), "ema", o.ema, 0, 1, "0.999 is usual, 0 keeps no average");
   FIRN_CHECK(o.max_skips >= 0, op, "0 means no limit", "max_skips is {}", o.max_skips);
   FIRN_CHECK(o.exact.quantum >= 0, op, "0 switches exact mode off", "a quantum of {} samples",
@@ -53,9 +59,21 @@ Tensor host_memory(std::size_t bytes) {
   return zeros({static_cast<std::int64_t>(bytes / 8)}, DType::i64, Device::cpu());
 }
 
-math::StepPolicy step_policy(const StepOptions& o, const RunSetup& run) {
-  return {o.clip_norm, o.clip_value,       o.ema, policy_of(o.loss_scale), run.average,
-          o.maximize,  o.exact.quantum > 0};
+math::StepPolicy step_policy(const StepOptions& o, const RunSetup& run,
+                             const std::vector<GroupSetup>& groups) {
+  math::StepPolicy out{.clip_norm = o.clip_norm,
+                       .clip_value = o.clip_value,
+                       .ema = o.ema,
+                       .scale = policy_of(o.loss_scale),
+                       .average = run.average,
+                       .maximize = o.maximize};
+  out.norm_by_chunk = o.exact.quantum > 0;
+  for (const GroupSetup& g : groups) {
+    const double scale = std::max({1.0, g.lr_scale, g.lr_scale * g.other_lr_scale});
+    if (any_in_f32(g.parameters))
+      out.largest_rate = std::min(out.largest_rate, math::kLargestRate / scale);
+  }
+  return out;
 }
 
 }  // namespace
@@ -63,7 +81,7 @@ math::StepPolicy step_policy(const StepOptions& o, const RunSetup& run) {
 Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunSetup& run,
                       const StepOptions& step)
     : options(settle(op, step, groups)),
-      policy(step_policy(options, run)),
+      policy(step_policy(options, run, groups)),
       kind_memory(zeros({32}, DType::u8, Device::cpu())),
       progress_memory(host_memory(sizeof(Progress))),
       at(*reinterpret_cast<Progress*>(progress_memory.mutable_view().as<std::int64_t>())),
@@ -78,6 +96,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
                                       : LossScaler(options.loss_scale, store.scaler())),
       lr(run.lr),
       hooks(*this, store.op(), store.device()) {
+  require_lr(op, lr, policy.largest_rate);
   kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
   for (const Tensor& p : store.parameters())
     if (const auto& member = autograd::leaf_of(p)->member) members.join(member);
@@ -144,13 +163,14 @@ bool Optimizer::Impl::adopt_state() {
                                 .step = s.step,
                                 .progress = at});
   if (store.device().is_cpu() || has_ranks()) sums_before = seed_sums();
+  store.note_seen(s.step.last);
+  complained = s.step.last.cycle;  // whoever made the state was told of what it says
   torn = combined = exchanged = false;
   state_version = version;
   return true;
 }
 
 void Optimizer::Impl::check_ready() {
-  keep_if_dry();
   // Nothing can be read in a dry run: what was written from outside is taken over after it.
   if (!runtime::dry_run()) {
     const bool adopted = adopt_state();
@@ -232,6 +252,7 @@ void Optimizer::Impl::check_skips() {
   }
   if (o.non_finite == math::NonFinite::weight) culprit = "the loss's weight";
   if (o.non_finite == math::NonFinite::loss) culprit = "the loss";
+  if (o.non_finite == math::NonFinite::learning_rate) culprit = "the learning rate";
   FIRN_CHECK(
       false, store.op(),
       "this is no matter of the loss scale: look at the data, the learning rate, and the "

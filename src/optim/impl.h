@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -294,8 +295,17 @@ struct Optimizer::Impl final : autograd::Cycle {
 
   // ---- For RollbackPoints and dry runs (rollback.cpp) ----
 
-  /// In a dry run: what the host knows of the cycle is put back at its end.
-  void keep_if_dry();
+  /// Every call of an optimizer begins with it: in a plan of a step, what the host knows is put
+  /// back at its end.
+  void keep_if_planned();
+  /// What a call may change on the host, but for at, members, the store and `exact`.
+  auto host_notes() noexcept {
+    return std::tie(lr, split, split_size, cut, last_cut, sums_before, sums_of_all, batch, maker,
+                    dropped, in_quantum, between_quanta, restored, parts, parts_held, failure_told,
+                    planned_turns, turns_of_all, exchanged, combined, attempted, torn, broken,
+                    averaged, state_version, warned_unreached, warned_empty, warned_unheld,
+                    no_scale_chosen, unheld, listener, complained);
+  }
 
   /// The cycle is about to change: points of this thread keep it as it is. At a replay too.
   void about_to_change_cycle();
@@ -454,7 +464,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool no_scale_chosen = false;  ///< nobody was asked: parameters of f32 want none by themselves
   std::string unheld;            ///< ParamStore::unheld() when the cycle that ends was decided
   std::function<void(const StepReport&)> listener;  ///< see StepListener
-  std::int64_t complained = 0;  ///< last cycle for which check_skips() has thrown
+  /// The last cycle for which check_skips() has thrown, or that came with a state.
+  std::int64_t complained = 0;
 };
 
 /// For firn's own functions of an optimizer that are not its members.
@@ -480,6 +491,15 @@ inline void require_option(const char* op, const char* name, double value, doubl
 /// made.
 inline void require_lr(const char* op, const Schedule& lr) {
   require_option(op, "lr", lr.at(0), 0, "0 leaves the weights as they are");
+}
+/// The same of weights that can use no rate above `most`: the ends of its pieces, which may still
+/// grow beyond them (NonFinite::learning_rate).
+inline void require_lr(const char* op, const Schedule& lr, double most) {
+  require_lr(op, lr);
+  for (int i = 0; i < lr.count(); ++i)
+    for (const double rate : {lr.pieces()[i].from, lr.pieces()[i].to})
+      FIRN_CHECK(rate <= most, op, "give a rate that the parameters' type can use",
+                 "lr is {}, more than {}", rate, most);
 }
 
 /// Throws Error unless 0 < value < infinity.

@@ -15,6 +15,7 @@ Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 Optimizer::Impl& Optimizer::impl() const {
   FIRN_CHECK(impl_, "Optimizer", "use the optimizer that it was moved to",
              "this optimizer was moved from: it has no parameters");
+  impl_->keep_if_planned();
   return *impl_;
 }
 
@@ -109,7 +110,7 @@ void Optimizer::set_lr(double lr) { set_lr(Schedule(lr)); }
 
 void Optimizer::set_lr(const Schedule& lr) try {
   Impl& i = impl();
-  require_lr(i.store.op().c_str(), lr);
+  require_lr(i.store.op().c_str(), lr, i.policy.largest_rate);
   i.lr = lr;
   kernels::optim_set_schedule(i.store.memory(), table_of(lr), i.store.stream());
 }

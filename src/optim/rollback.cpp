@@ -92,25 +92,33 @@ void Optimizer::Impl::out_of_memory(const OutOfMemory& e, const KeptCycle* befor
   throw with_state ? *with_state : e;
 }
 
-void Optimizer::Impl::keep_if_dry() {
-  if (!runtime::dry_run()) [[likely]]
+namespace {
+
+/// The values of a tuple of references.
+template <class... T>
+std::tuple<T...> copy_of(const std::tuple<T&...>& references) {
+  return references;
+}
+
+}  // namespace
+
+void Optimizer::Impl::keep_if_planned() {
+  if (!runtime::planning()) [[likely]]
     return;
-  runtime::at_dry_end(this,
-                      [owner = hooks.handle(), at = at, broken = broken, parts = parts,
-                       parts_held = parts_held, members = members, complained = complained,
-                       ledger = store.ledger(), contributions = store.ledger().contributions()] {
-                        const auto alive = owner.lock();
-                        if (!alive) return;
-                        Impl& i = **alive;
-                        i.at = at;
-                        i.broken = broken;
-                        i.parts = parts;
-                        i.parts_held = parts_held;
-                        i.complained = complained;
-                        i.members.put_back(members);
-                        i.store.ledger().put_back(contributions);
-                        i.store.ledger() = ledger;
-                      });
+  runtime::at_dry_end(
+      this, [owner = hooks.handle(), at = at, notes = copy_of(host_notes()), members = members,
+             ledger = store.ledger(), contributions = store.ledger().contributions(),
+             adopted = store.adopted()] {
+        const auto alive = owner.lock();
+        if (!alive) return;
+        Impl& i = **alive;
+        i.at = at;
+        i.host_notes() = notes;
+        i.members.put_back(members);
+        i.store.ledger().put_back(contributions);
+        i.store.ledger() = ledger;
+        i.store.put_back_adopted(adopted);
+      });
 }
 
 void Optimizer::Impl::about_to_change_cycle() {

@@ -136,7 +136,6 @@ bool Optimizer::Impl::nothing_to_flush() const {
 }
 
 void Optimizer::Impl::zero_grad() {
-  keep_if_dry();
   members.tell_waiting(store.step_state().view());
   hooks.now_and_at_replay([](Impl& i) {
     if (!i.cycle_is_empty()) i.about_to_change_cycle();

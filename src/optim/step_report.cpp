@@ -104,6 +104,9 @@ std::string outcome(const StepReport& r) {
                                    "skipped: the loss is not finite, nor the gradient of "
                                    "parameter {}",
                                    r.culprit_name());
+    case NonFinite::learning_rate:
+      return fmt::format("skipped: the learning rate {:.6g} is too large for the parameters' type",
+                         r.lr());
     default:
       return (r.culprit() < 0 ? "skipped: the averaged gradient is not finite"
                               : fmt::format("skipped: the gradient of parameter {} is not finite",

@@ -51,6 +51,10 @@ class TensorImpl : public RefCounted {
 /// Throws Error naming `op` if `t` is undefined.
 void require_defined(const char* op, const Tensor& t);
 
+/// Throws Error naming `op` if a plan of a step has made `t` and it has no memory, to which the
+/// host itself is about to write.
+void require_memory(const char* op, const Tensor& t);
+
 /// Throws Error naming `op` unless a tensor can have that shape, dtype and format. What creates
 /// tensors by empty() calls it first.
 void require_creatable(const char* op, const Shape& shape, DType dtype,

@@ -13,6 +13,7 @@
 #include "firn/runtime/spans.h"
 #include "firn/runtime/stream.h"
 #include "kernels/math/integer.h"
+#include "runtime/plan/model.h"
 #include "tensor/impl.h"
 
 namespace firn {
@@ -75,7 +76,15 @@ void* Tensor::typed_data(DType expected) const {
              "asked for {} elements of {}", expected, describe(*this));
   FIRN_CHECK(device().is_cpu(), "data", "x.to(Device::cpu())", "{} is not in host memory",
              describe(*this));
+  require_memory("data", *this);
   return impl_->data();
+}
+
+void require_memory(const char* op, const Tensor& t) {
+  FIRN_CHECK(!memory::is_made_up(t.storage()->data()), op,
+             "give the step a batch that is there, or plan without a limit of address space "
+             "(ulimit -v)",
+             "{} is a part of a plan, and has no memory that the host could use", describe(t));
 }
 
 Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,

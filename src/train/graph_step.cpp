@@ -89,7 +89,11 @@ void Step::operator()() {
   v.recorded = true;
 }
 
-void Step::reset() { own().variants.clear(); }
+void Step::reset() {
+  FIRN_CHECK(!runtime::planning(), "graph", "call it beside the step that is planned",
+             "reset() of a graph::Step within a plan, which changes nothing");
+  own().variants.clear();
+}
 
 const Graph* Step::graph(std::int64_t variant) const {
   const auto it = own().variants.find(variant);

@@ -1,6 +1,7 @@
 // Limits of memory: set by hand, by the environment, and by the process's control group.
 #include "runtime/memory/limit.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -88,11 +89,96 @@ TEST_CASE("the limit of a control group is the lowest on the way to the root", "
   CHECK(memory::cgroup_limit("/no/such/file", "/") == 0);
 }
 
-TEST_CASE("FIRN_MEMORY_LIMIT is read once for each device, and must be a size", "[memory][host]") {
+namespace {
+
+/// A made-up folder of control groups.
+class Groups {
+ public:
+  void write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path file = dir_.path() / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  memory::GroupLimits limits(const std::string& membership) const {
+    write("cgroup", membership);
+    return {(dir_.path() / "cgroup").c_str(), dir_.path().c_str()};
+  }
+
+ private:
+  firn::test::TempFolder dir_;
+};
+constexpr std::size_t kMiB = 1 << 20;
+
+std::string mib(std::size_t n) { return std::to_string(n * kMiB) + "\n"; }
+
+}  // namespace
+
+TEST_CASE("a control group leaves what others of it do not have, less some room",
+          "[memory][host]") {
+  const Groups groups;
+  groups.write("a/memory.max", mib(1600));
+  groups.write("a/memory.current", mib(300));
+  groups.write("a/memory.stat", "anon 1\ninactive_file " + mib(60) + "active_file " + mib(40));
+  auto limits = groups.limits("0::/a\n");
+  CHECK_FALSE(limits.empty());
+  // 200 MiB are not the allocator's, 100 MiB of files can go, and a sixteenth stays free.
+  CHECK(limits.most(0) == 1300 * kMiB);
+  // The allocator has 500 MiB, of which it has written to none.
+  CHECK(limits.most(500 * kMiB) == 1300 * kMiB);
+  groups.write("a/memory.current", mib(800));  // now to all
+  CHECK(limits.most(500 * kMiB) == 1300 * kMiB);
+  groups.write("a/memory.current", mib(1000));  // others have taken 200 MiB more
+  CHECK(limits.most(500 * kMiB) == 1100 * kMiB);
+  groups.write("a/memory.current", mib(250));  // others have at most 150 MiB left
+  CHECK(limits.most(500 * kMiB) == 1350 * kMiB);
+  groups.write("a/memory.max", mib(160));  // lowered meanwhile: nothing is left
+  CHECK(limits.most(500 * kMiB) == 1);
+  groups.write("a/memory.max", "max\n");
+  CHECK(limits.most(0) == SIZE_MAX);
+}
+
+TEST_CASE("the room that a control group leaves, by its version and by its parents",
+          "[memory][host]") {
+  const Groups groups;
+  groups.write("memory/x/y/memory.limit_in_bytes", mib(400));
+  groups.write("memory/x/y/memory.usage_in_bytes", mib(100));
+  groups.write("memory/x/y/memory.stat", "inactive_file " + mib(1) + "total_inactive_file " +
+                                             mib(30) + "total_active_file " + mib(20));
+  CHECK(groups.limits("4:memory:/x/y\n").most(0) == (400 - 50 - 25) * kMiB);
+  groups.write("memory/x/memory.limit_in_bytes", mib(200));
+  groups.write("memory/x/memory.usage_in_bytes", mib(150));
+  CHECK(groups.limits("4:memory:/x/y\n").most(0) == (200 - 150 - 16) * kMiB);
+  // Small groups keep a quarter free, and files that cannot be read say that nothing is used.
+  groups.write("small/memory.max", mib(40));
+  CHECK(groups.limits("0::/small\n").most(0) == 30 * kMiB);
+  groups.write("memory/free/memory.limit_in_bytes", "9223372036854771712\n");
+  CHECK(groups.limits("4:memory:/free\n").empty());
+  CHECK(memory::GroupLimits("/no/such/file", "/").empty());
+}
+
+TEST_CASE("FIRN_MEMORY_LIMIT must be a size", "[memory][host]") {
   ::setenv("FIRN_MEMORY_LIMIT", "123MiB", 1);
-  CHECK(memory::initial_limit(Device::cuda(0)) == std::size_t{123} << 20);
+  CHECK(memory::initial_limit() == std::size_t{123} << 20);
   ::setenv("FIRN_MEMORY_LIMIT", "plenty", 1);
-  const auto text = error_of([] { memory::initial_limit(Device::cpu()); });
+  const auto text = error_of([] { memory::initial_limit(); });
   ::unsetenv("FIRN_MEMORY_LIMIT");
   CHECK(text.find("[FIRN_MEMORY_LIMIT] 'plenty' is no number of bytes") != std::string::npos);
+}
+
+TEST_CASE("[S45] FIRN_THREADS that is no number is an error of the first allocation",
+          "[memory][host]") {
+  const char* const before = std::getenv("FIRN_THREADS");
+  const std::string kept = before ? before : "";
+  for (const char* bad : {"many", "0", "-1", "2.5", "3 "}) {
+    ::setenv("FIRN_THREADS", bad, 1);
+    CAPTURE(bad);
+    CHECK(error_of([] { memory::initial_limit(); }) ==
+          "[FIRN_THREADS] '" + std::string(bad) +
+              "' is no number of threads; hint: set it to a whole number of 1 or more");
+  }
+  ::setenv("FIRN_THREADS", "3", 1);
+  CHECK(memory::initial_limit() == 0);
+  ::unsetenv("FIRN_THREADS");
+  CHECK(memory::initial_limit() == 0);
+  if (before) ::setenv("FIRN_THREADS", kept.c_str(), 1);
 }

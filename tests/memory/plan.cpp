@@ -236,3 +236,109 @@ TEST_CASE("[S38] a plan saves and loads no file", "[memory]") {
   checkpoints.save(1, {t.net, *t.opt});
   checkpoints.wait();
 }
+
+namespace {
+
+struct LoadedBlock : nn::Module {
+  nn::Linear a{4, 4};
+  FIRN_MEMBERS(a)
+  Tensor forward(const Tensor& x) override { return x + a(x); }
+};
+struct LoadedNet : nn::Module {
+  std::vector<LoadedBlock> blocks = std::vector<LoadedBlock>(2);
+  nn::Linear out{4, 2};
+  FIRN_MEMBERS(blocks, out)
+  Tensor forward(const Tensor& x) override {
+    Tensor h = x;
+    for (LoadedBlock& b : blocks) h = b(h);
+    return out(h);
+  }
+};
+
+enum class Way { plain, plan, run_batch, plan_within, checkpoint_within };
+
+/// A weight is written to 0.25, and a step of learning rate 0 leaves it alone. Returns it.
+template <class Optimizer>
+double weight_after_step(DType dtype, Way way) {
+  manual_seed(1);
+  LoadedNet net;
+  net.to(dtype);
+  optim::StepOptions options;
+  if (dtype == f16) options.loss_scale = optim::LossScale::fixed(1);
+  Optimizer opt(net.parameters(), {.lr = 0.0}, options);
+  {
+    const NoGrad guard;
+    fill_(net.out.weight, 0.25);
+  }
+  const Tensor x = ones({8, 4}, dtype), y = zeros({8, 2}, dtype);
+  const auto loss = [&](std::int64_t first, std::int64_t last) {
+    return mse_loss(net(x.slice(0, first, last)), y.slice(0, first, last));
+  };
+  const auto step = [&] {
+    opt.backward(loss(0, 8));
+    opt.step();
+  };
+  constexpr std::size_t kMuch = std::size_t{1} << 30;
+  if (way == Way::plan) plan_memory(step);
+  if (way == Way::plan_within) optim::plan_within(kMuch, opt, net, 8, loss);
+  if (way == Way::checkpoint_within) nn::checkpoint_within(net, kMuch, step);
+  if (way == Way::run_batch)
+    opt.run_batch(8, optim::MicroBatch::within(kMuch), loss);
+  else
+    step();
+  CHECK(opt.last_report().applied());
+  return net.out.weight.to(f64)[0][0].item();
+}
+
+}  // namespace
+
+TEST_CASE("[S28][S38] weights that were written before a plan are those of the next step",
+          "[memory]") {
+  for (const Way way :
+       {Way::plain, Way::plan, Way::run_batch, Way::plan_within, Way::checkpoint_within}) {
+    for (const DType dtype : {f32, bf16, f16}) {
+      CAPTURE(static_cast<int>(way), to_string(dtype));
+      CHECK(weight_after_step<optim::SGD>(dtype, way) == 0.25);
+      if (dtype != f16) CHECK(weight_after_step<optim::ScheduleFreeAdamW>(dtype, way) == 0.25);
+    }
+  }
+}
+
+TEST_CASE("[S38] a graph from before a plan runs backward after it", "[memory]") {
+  Training t(f32);
+  const Loss loss = cross_entropy(t.net(t.x), t.labels);
+  plan_memory([&] { t.step(); });  // which would write the weights that the graph has saved
+  t.opt->backward(loss);
+  CHECK(t.opt->step().applied());
+}
+
+TEST_CASE("[S38] what a plan sets is set within it alone", "[memory]") {
+  Tensor w = ones({2}).set_requires_grad();
+  optim::SGD opt({w}, {.lr = 0.1}, {.accumulate = {{0, 1}, {2, 4}}});
+  const std::string described = optim::describe(opt);
+  plan_memory([&] {
+    opt.set_epoch(3);
+    CHECK(opt.cycle_length() == 4);
+    opt.set_lr(0.5);
+    CHECK(optim::describe(opt) != described);
+  });
+  CHECK(opt.cycle_length() == 1);
+  CHECK(opt.lr() == 0.1);
+  CHECK(optim::describe(opt) == described);
+  nn::Linear layer(2, 2);
+  backward(sum(layer(ones({1, 2}))));
+  plan_memory([&] {
+    layer.zero_grad();
+    CHECK_FALSE(layer.weight.grad().defined());
+    backward(sum(layer(ones({1, 2}))));
+  });
+  CHECK(values_of(layer.weight.grad()) == std::vector<double>{1, 1, 1, 1});
+  // A write within the plan is one for its graphs.
+  CHECK_THROWS_WITH(plan_memory([&] {
+                      const Tensor y = sum(square(layer.weight));
+                      const NoGrad guard;
+                      fill_(layer.weight, 3);
+                      backward(y);
+                    }),
+                    Catch::Contains("in place"));
+}

@@ -209,5 +209,51 @@ TEST_CASE("[S12] a loss that is not finite is no reason to lower the scale") {
   CHECK(w.item() == 1);
 }
 
+TEST_CASE("[S12][S28] a run that is resumed is not told again of the skips before it") {
+  const auto make = [](Tensor& w) {
+    return std::make_unique<optim::SGD>(std::vector<Tensor>{w}, optim::SGDOptions{.lr = 0.125},
+                                        optim::StepOptions{.max_skips = 2});
+  };
+  const auto cycle = [](optim::Optimizer& opt, const Tensor& w, bool bad) -> std::string {
+    try {
+      opt.backward(bad ? objective(w, {kNaN}) : objective(w, {1}));
+      const bool applied = opt.step().applied();
+      synchronize(default_device());
+      return applied ? "applied" : "skipped";
+    } catch (const Error&) {
+      return "throws";
+    }
+  };
+  const auto state_of = [](const optim::Optimizer& opt) {
+    std::vector<Tensor> copies;
+    for (const auto& s : opt.state()) copies.push_back(s.tensor.clone());
+    return copies;
+  };
+  const auto load = [](optim::Optimizer& opt, const std::vector<Tensor>& copies) {
+    const NoGrad guard;
+    const auto state = opt.state();
+    for (std::size_t i = 0; i < state.size(); ++i) copy_(state[i].tensor, copies[i]);
+  };
+  Tensor w = parameter({1}, {1});
+  const auto opt = make(w);
+  CHECK(cycle(*opt, w, true) == "skipped");
+  const auto one_skip = state_of(*opt);
+  std::string told = cycle(*opt, w, true);
+  if (told == "skipped") told = cycle(*opt, w, true);  // on a device the host sees it a step later
+  CHECK(told == "throws");
+  opt->zero_grad();
+  const auto told_state = state_of(*opt);
+
+  Tensor v = parameter({1}, {1});
+  const auto resumed = make(v);
+  load(*resumed, told_state);
+  CHECK(cycle(*resumed, v, false) == "applied");
+  // Gone back to before the second skip: that one is new.
+  load(*opt, one_skip);
+  std::string again = cycle(*opt, w, true);
+  if (again == "skipped") again = cycle(*opt, w, true);
+  CHECK(again == "throws");
+}
+
 }  // namespace
 }  // namespace firn::testing

@@ -65,6 +65,12 @@ class HookList {
   bool remove(HookId id);
   /// The present hooks; one that a hook adds runs from the next call on.
   std::shared_ptr<const Hooks> all() const noexcept { return hooks_; }
+  /// The same hooks once more.
+  HookList again() const noexcept {
+    HookList out;
+    out.hooks_ = hooks_;
+    return out;
+  }
 
  private:
   std::shared_ptr<const Hooks> hooks_;  ///< null: none. Replaced as a whole, never changed
@@ -108,6 +114,8 @@ class ModuleLink {
   std::shared_ptr<const Place> place(Module& m);
   /// Throws Error if the module was destroyed or assigned to.
   static Module& at(const Place& place);
+  /// Null if it was.
+  static Module* find(const Place& place) noexcept;
 
  private:
   void take(ModuleLink& from) noexcept;

@@ -215,6 +215,8 @@ class Module {
   /// Called after clone() has given this module parameters and buffers of its own.
   virtual void was_separated() {}
   void require_seen_calls(const char* op) const;
+  /// A setting is about to change. In a plan of a step it is put back at its end.
+  void about_to_set();
 
   bool training_ = true;
   detail::MovedFrom moved_from_;

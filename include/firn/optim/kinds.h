@@ -26,6 +26,9 @@ enum class NonFinite : std::int32_t {
   weight,    ///< the sum of the losses' weights
   loss,      ///< the sum of the losses: no fault of the loss scale, which stays
   gradient,  ///< see StepReport::culprit(): a dynamic loss scale backs off
+  /// The learning rate, which is beyond what the parameters' type can use: 2^100 in f32. The loss
+  /// scale stays. The schedule does not go on, so later steps are skipped, too.
+  learning_rate,
 };
 
 // 64 bits: a piece has no padding, so equal schedules have equal bytes.

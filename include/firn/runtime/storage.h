@@ -100,25 +100,37 @@ class Storage : public RefCounted {
   std::uint64_t saved_as() const noexcept { return saved_as_; }
 
   /// Counts in-place writes; a tensor saved for backward remembers the count it was saved at.
-  std::uint32_t version() const noexcept { return version_; }
-  /// The op that wrote last, for the error message.
-  const char* last_writer() const noexcept { return last_writer_; }
-  /// Counts an in-place write by `op`, a string literal.
-  void bump_version(const char* op) noexcept {
-    ++version_;
-    last_writer_ = op;
+  /// Writes of a plan (firn/memory/plan.h) count within that plan alone: it has written nothing.
+  std::uint32_t version() const noexcept {
+    return version_ + (planned_.writes == 0 ? 0 : writes_of_plan());
   }
+  /// The op that wrote last, for the error message.
+  const char* last_writer() const noexcept;
+  /// Counts an in-place write by `op`, a string literal.
+  void bump_version(const char* op) noexcept;
+  /// Whether a plan has made it: it is gone when the plan is.
+  bool is_of_plan() const noexcept { return of_plan_; }
 
  private:
   Storage() = default;
   ~Storage() = default;
   /// Gives the memory back to whom it came from.
   void give_back() noexcept;
+  /// Of the plan that this thread makes.
+  std::uint32_t writes_of_plan() const noexcept;
+
+  /// What a plan would have written.
+  struct PlannedWrites {
+    std::uint32_t plan = 0;  ///< its number
+    std::uint32_t writes = 0;
+    const char* last_writer = "";
+  };
 
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   const char* last_writer_ = "";
   std::uint32_t version_ = 0;
+  PlannedWrites planned_;
   Device device_;
   Owner owner_ = Owner::activations;
   std::uint64_t segment_ = 0, saved_as_ = 0;
@@ -129,6 +141,7 @@ class Storage : public RefCounted {
   StorageLender* lender_ = nullptr;
   std::atomic<std::uint32_t> holders_{0};
   bool absent_ = false;
+  bool of_plan_ = false;
 };
 
 }  // namespace firn

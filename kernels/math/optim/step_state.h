@@ -24,6 +24,10 @@ struct AveragePolicy {
   double lr_power = 0;
 };
 
+/// The largest learning rate of weights whose rule computes in f32. Rules divide it by 1 - beta^t,
+/// which is 2^-24 or more there, and the quotient is to be finite.
+inline constexpr double kLargestRate = 0x1p100;
+
 /// What the options of an optimizer say about its steps. Constant while it lives.
 struct StepPolicy {
   double clip_norm = 0;   ///< 0: no limit
@@ -32,6 +36,8 @@ struct StepPolicy {
   ScalePolicy scale;
   AveragePolicy average = {};
   bool maximize = false;  ///< steps go up the gradient
+  /// The rule can use no larger learning rate (kLargestRate).
+  double largest_rate = 1.7976931348623157e308;
   /// The norm is added up chunk by chunk, so that it has the same bits if ranks have parts of the
   /// gradient: exact mode. On the CPU it always is.
   bool norm_by_chunk = false;
@@ -151,6 +157,8 @@ FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const Gradien
     s.non_finite = NonFinite::loss;
   } else if (g.culprit >= 0 || g.elsewhere || !(factor <= limit)) {
     s.non_finite = NonFinite::gradient;
+  } else if (!(s.learning_rate <= policy.largest_rate)) {
+    s.non_finite = NonFinite::learning_rate;
   }
   if (s.non_finite != NonFinite::none) {
     s.decision = StepStatus::skipped_non_finite;

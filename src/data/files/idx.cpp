@@ -12,6 +12,7 @@
 #include "base/swap_bytes.h"
 #include "data/files/byte_reader.h"
 #include "firn/memory.h"
+#include "tensor/impl.h"
 
 namespace firn::data {
 namespace {
@@ -114,6 +115,7 @@ Tensor read_idx(const std::string& path) try {
 
   const OwnerScope owner(Owner::data);
   Tensor t = empty(shape, dtype, Device::cpu());
+  require_memory(kOp, t);
   void* data = t.mutable_view().data;
   const std::size_t n = bytes == 0 ? 0 : in.read(data, bytes);
   if (n != bytes) {

@@ -15,6 +15,7 @@
 #include "io/file/crc32.h"
 #include "io/file/input_file.h"
 #include "io/file/path.h"
+#include "tensor/impl.h"
 
 namespace firn::data {
 namespace {
@@ -94,6 +95,7 @@ class Records : public DatasetSource {
     const unsigned char* from = record + head.bytes;
     for (const Field& field : head.fields) {
       sample.push_back(empty(field.shape, field.dtype, Device::cpu()));
+      require_memory(kOp, sample.back());
       copy(index, place, field, from, sample.back().mutable_view().data);
       from += field.bytes;
     }
@@ -257,6 +259,7 @@ class Records : public DatasetSource {
         Shape shape = field.shape;
         shape.insert(0, static_cast<std::int64_t>(indices.size()));
         batch.fields.push_back(empty(shape, field.dtype, Device::cpu()));
+        require_memory(kOp, batch.fields.back());
         batch.rows.push_back(static_cast<unsigned char*>(batch.fields.back().mutable_view().data));
       }
       batch.record_bytes = place.bytes;

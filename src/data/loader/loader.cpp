@@ -9,6 +9,7 @@
 #include "data/loader/feed.h"
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 #include "firn/runtime/rollback.h"
 #include "firn/runtime/spans.h"
 #include "firn/warning.h"
@@ -62,6 +63,11 @@ struct Loader::State {
     runtime::before_change(Rollback::data, s.get(), [&s]() -> std::function<void()> {
       return [s, place = s->at] { s->at = place; };
     });
+    if (runtime::planning()) [[unlikely]]
+      runtime::at_dry_end(&s->stats, [s, stats = s->stats, warned = s->warned_] {
+        s->stats = stats;
+        s->warned_ = warned;
+      });
   }
   void close() noexcept {
     closed = true;

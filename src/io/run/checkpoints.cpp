@@ -334,6 +334,7 @@ FIRN_OUT_OF_MEMORY("Checkpoints")
 void Checkpoints::discard_after(std::int64_t step) try {
   State& s = state();
   s.join();
+  refuse_dry_run(kOp);
   for (const Checkpoint& c : s.list()) {
     if (c.step <= step) continue;
     std::error_code error;

@@ -10,6 +10,7 @@
 #include "firn/autograd.h"
 #include "firn/ops/channel_norm.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 #include "nn/layers/batch_statistics.h"
 #include "nn/layers/sizes.h"
 #include "ops/image/moments.h"
@@ -65,6 +66,9 @@ FIRN_OUT_OF_MEMORY(what)
 void BatchNorm::set_accumulation(BatchNormMode mode) try {
   require_named(what_, "BatchNormMode", mode, BatchNormMode::whole_batch);
   if (mode == accumulation_ && statistics_) return;
+  FIRN_CHECK(!runtime::planning() || !statistics_, what_,
+             "convert the layer before the step that is planned",
+             "the mode of a layer that is there changes within a plan, which changes nothing");
   const bool whole = mode == BatchNormMode::whole_batch;
   auto needs_batch = whole ? std::make_shared<const autograd::NeedsWholeBatch>() : nullptr;
   Buffer moments, count;
@@ -95,6 +99,9 @@ void BatchNorm::was_separated() {
 void BatchNorm::become_group_norm(std::int64_t groups) {
   FIRN_CHECK(groups > 0 && c_ % groups == 0, "become_group_norm",
              "choose a divisor of the number of channels", "{} groups of {} channels", groups, c_);
+  FIRN_CHECK(!runtime::planning(), "become_group_norm",
+             "convert the layer before the step that is planned",
+             "a layer is converted within a plan, which changes nothing");
   groups_ = groups;
   needs_batch_.reset();
   running_mean = running_var = num_batches_tracked = pooled = pooled_count = Buffer();
@@ -237,6 +244,9 @@ std::int64_t convert_batch_norm(Module& m, BatchNormMode mode) try {
 FIRN_OUT_OF_MEMORY("convert_batch_norm")
 
 std::int64_t convert_to_group_norm(Module& m, std::int64_t groups) try {
+  FIRN_CHECK(!runtime::planning(), "convert_to_group_norm",
+             "convert the model before the step that is planned",
+             "a model is converted within a plan, which changes nothing");
   for (const NamedModule& n : m.named_modules())
     if (const auto* layer = dynamic_cast<BatchNorm*>(n.module); layer && !layer->is_group_norm())
       FIRN_CHECK(groups > 0 && layer->channels() % groups == 0, "convert_to_group_norm",

@@ -11,6 +11,7 @@
 #include "ops/common.h"
 #include "ops/gradient/again.h"
 #include "ops/image/moments.h"
+#include "ops/small_number.h"
 
 namespace firn {
 namespace {
@@ -59,6 +60,7 @@ void require_input(const char* op, const Tensor& x, const Tensor& weight, const 
   FIRN_CHECK(x.rank() >= 2 && x.rank() <= 5, op, "x is [n, c, ...] of rank 2 to 5",
              "x {} has {} axes", describe(x), x.rank());
   FIRN_CHECK(eps >= 0, op, "eps keeps the variance off 0", "eps = {}", eps);
+  ops::require_seen(op, "eps", eps, x.dtype());
   require_parameter(op, "weight", weight, x);
   require_parameter(op, "bias", bias, x);
 }

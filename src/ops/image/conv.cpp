@@ -16,6 +16,7 @@
 #include "ops/gradient/again.h"
 #include "ops/image/conv_volumes.h"
 #include "ops/image/output_padding.h"
+#include "ops/switch.h"
 
 namespace firn {
 
@@ -511,7 +512,9 @@ Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bia
 }
 FIRN_OUT_OF_MEMORY("conv_transpose3d")
 
-void allow_nondeterministic(bool on) noexcept { kernels::nondeterministic_switch() = on; }
+void allow_nondeterministic(bool on) noexcept {
+  ops::set_switch(kernels::nondeterministic_switch(), on);
+}
 bool nondeterministic_allowed() noexcept {
   return kernels::nondeterministic_switch().load(std::memory_order_relaxed);
 }

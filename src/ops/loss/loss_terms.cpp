@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "ops/elementwise/symbolic.h"
 #include "ops/gradient/again.h"
+#include "ops/small_number.h"
 
 namespace firn {
 
@@ -132,6 +133,7 @@ LossTerms l1_terms(const Tensor& prediction, const Tensor& target) {
 LossTerms huber_terms(const Tensor& prediction, const Tensor& target, double delta) {
   require_pair("huber_terms", prediction, target);
   require_number("huber_terms", "delta", delta, 0, true, "delta is a positive distance");
+  ops::require_seen("huber_terms", "delta", delta, prediction.dtype());
   return {pair_terms(BinaryOp::huber, prediction, target, {delta})};
 }
 
@@ -144,6 +146,7 @@ LossTerms kl_div_terms(const Tensor& log_probabilities, const Tensor& target) {
 LossTerms smooth_l1_terms(const Tensor& prediction, const Tensor& target, double beta) {
   require_pair("smooth_l1", prediction, target);
   require_number("smooth_l1", "beta", beta, 0, false, "beta is a distance; 0 is l1_loss");
+  ops::require_seen("smooth_l1", "beta", beta, prediction.dtype());
   if (beta == 0) return {pair_terms(BinaryOp::absolute_error, prediction, target)};
   return {div(pair_terms(BinaryOp::huber, prediction, target, {beta}), beta)};
 }

@@ -3,6 +3,7 @@
 
 #include "firn/ops/distance.h"
 #include "ops/loss/loss_terms.h"
+#include "ops/small_number.h"
 
 namespace firn {
 
@@ -21,6 +22,7 @@ LossTerms poisson_nll_terms(const Tensor& input, const Tensor& target,
   constexpr const char* kOp = "poisson_nll";
   require_pair(kOp, input, target);
   require_number(kOp, "eps", options.eps, 0, true, "1e-8 is usual");
+  ops::require_seen(kOp, "eps", options.eps, input.dtype());
   const Tensor x = wide(input), t = wide(target);
   const Tensor terms = options.log_input ? exp(x) - t * x : x - t * log(x + options.eps);
   if (!options.full) return {terms};
@@ -37,6 +39,7 @@ LossTerms gaussian_nll_terms(const Tensor& mean, const Tensor& target, const Ten
   require_pair(kOp, mean, target);
   require_floating(kOp, variance);
   require_number(kOp, "eps", options.eps, 0, true, "1e-6 is usual");
+  ops::require_seen(kOp, "eps", options.eps, mean.dtype());
   const Tensor m = wide(mean), t = wide(target);
   Tensor v = wide(variance);
   if (v.rank() + 1 == m.rank()) v = unsqueeze(v, -1);

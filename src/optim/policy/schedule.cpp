@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "firn/runtime/kernel_support.h"
 #include "optim/policy/schedule_table.h"
 
 namespace firn::optim {
@@ -364,6 +365,7 @@ Plateau::Plateau(const Options& options)
 }
 
 bool Plateau::observe(double value) {
+  if (runtime::planning()) return false;  // the value is none, and a plan changes nothing
   // Relative to the magnitude, so that values below zero work too. The first one is always better.
   const double margin = std::isinf(best_) ? 0 : options_.threshold * std::abs(best_);
   const bool better = options_.larger_is_better ? value > best_ + margin : value < best_ - margin;

@@ -138,7 +138,8 @@ void LentWeights::keep_writes(std::size_t b) noexcept {
                 store_.kept_weight(bucket).mutable_view(), store_.stream());
 }
 
-void LentWeights::keep_writes() noexcept {
+void LentWeights::keep_writes() {
+  keep_if_planned();
   for (std::size_t b = 0; b < loans_.size(); ++b)
     if (loans_[b].here) keep_writes(b);
 }
@@ -151,6 +152,11 @@ void LentWeights::take_back(std::size_t b) noexcept {
 
 void LentWeights::end_of_scope(int depth) noexcept {
   if (holds_ > 0) return;
+  try {
+    keep_if_planned();
+  } catch (const OutOfMemory&) {  // NOLINT: weights stay here until the next scope ends
+    return;
+  }
   for (std::size_t b = 0; b < loans_.size(); ++b) {
     if (!loans_[b].here || loans_[b].depth < depth) continue;
     keep_writes(b);
@@ -208,6 +214,8 @@ void LentWeights::keep_if_planned() {
       if (!loans[b].here) continue;
       lent.give(b);
       lent.loans_[b].depth = loans[b].depth;
+      lent.loans_[b].versions =
+          loans[b].versions;  // what was written before the plan is kept later
     }
   });
 }

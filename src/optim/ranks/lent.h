@@ -38,7 +38,7 @@ class LentWeights final : public StorageLender, public autograd::Lender {
   void fetch(Storage& storage) override;
   void end_of_scope(int depth) noexcept override;
   /// What was written to weights reaches the parts that are kept.
-  void keep_writes() noexcept;
+  void keep_writes();
   /// Whether a hold() is alive.
   bool held() const noexcept { return holds_ > 0; }
   /// All memory is released; what was written since keep_writes() is lost.

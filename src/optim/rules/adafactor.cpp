@@ -53,6 +53,15 @@ class AdafactorWhole final : public WholeRule {
                        o.weight_decay);
   }
 
+  std::vector<std::pair<const char*, double>> numbers() const override {
+    const double eps1 = options_.eps1.value_or(1);
+    return {{"eps1", eps1},
+            {"the square of eps1", eps1 * eps1},
+            {"eps2", options_.eps2},
+            {"clip", options_.clip},
+            {"weight_decay", options_.weight_decay}};
+  }
+
   void compute(const WholeStep& s) const override {
     const AdafactorOptions& o = options_;
     const double eps1 = o.eps1.value_or(s.weight.dtype() == DType::f64 ? 0x1p-52 : 0x1p-23);

@@ -88,6 +88,10 @@ class MuonWhole final : public WholeRule {
                        options_.newton_schulz_steps);
   }
 
+  std::vector<std::pair<const char*, double>> numbers() const override {
+    return {{"momentum", options_.momentum}, {"weight_decay", options_.weight_decay}};
+  }
+
   void compute(const WholeStep& s) const override {
     const Size size = size_of_matrix(s.weight.shape());
     const double mu = options_.momentum;

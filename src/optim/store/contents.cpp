@@ -44,6 +44,10 @@ math::StepOutcome ParamStore::last_seen() const {
   return *static_cast<const math::StepOutcome*>(watch_->data());
 }
 
+void ParamStore::note_seen(const math::StepOutcome& last) noexcept {
+  if (watch_) *static_cast<math::StepOutcome*>(watch_->data()) = last;
+}
+
 std::string ParamStore::rules_in_words() const {
   if (other_name_.empty()) return "";
   std::size_t count = 0;

@@ -228,6 +228,17 @@ void ParamStore::forget_adopted() noexcept {
   for (Parameter& p : parameters_) p.version = p.storage->version() - 1;
 }
 
+std::vector<std::uint32_t> ParamStore::adopted() const {
+  std::vector<std::uint32_t> versions;
+  versions.reserve(parameters_.size());
+  for (const Parameter& p : parameters_) versions.push_back(p.version);
+  return versions;
+}
+
+void ParamStore::put_back_adopted(const std::vector<std::uint32_t>& versions) noexcept {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].version = versions[i];
+}
+
 void ParamStore::adopt_weights() {
   for (Parameter& p : parameters_) {
     const std::uint32_t version = p.storage->version();

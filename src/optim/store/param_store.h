@@ -40,6 +40,15 @@ struct GroupSetup {
   std::string other_name = {};  ///< of `other`, if that is an optimizer by itself
 };
 
+/// Whether rules compute in f32 for one of the parameters: all but those of f64.
+bool any_in_f32(const ParamList& parameters);
+/// Throws Error if the number is 0 or infinite in f32, where subnormal numbers are 0, though it is
+/// not itself.
+void require_f32(const std::string& op, const char* name, double value);
+/// Throws Error if f32 cannot express a number of the group's rules, and one of its parameters
+/// needs it.
+void require_options(const std::string& op, const GroupSetup& group);
+
 struct StoreOptions {
   bool masters = true;   ///< f16 and bf16 parameters get f32 masters
   bool average = false;  ///< all get a moving average
@@ -108,6 +117,9 @@ class ParamStore {
   void mark_adopted(std::size_t i) noexcept;
   /// The next adopt_weights() looks at all weights.
   void forget_adopted() noexcept;
+  /// What adopt_weights() knows of the weights; for a plan, which takes nothing over.
+  std::vector<std::uint32_t> adopted() const;
+  void put_back_adopted(const std::vector<std::uint32_t>& versions) noexcept;
   /// Copies the weights to the masters and the averages.
   void refresh_masters();
   /// The weights are those of training from now on, if they are not.
@@ -123,6 +135,8 @@ class ParamStore {
   /// The outcome of the last cycle that the host can see without waiting. On a device it may be an
   /// earlier one. Only of a store that is watched.
   math::StepOutcome last_seen() const;
+  /// A state was copied in that ends with this one: last_seen() is no other one's.
+  void note_seen(const math::StepOutcome& last) noexcept;
 
   /// What the state says in total, on the host. Waits for the device.
   struct HostState {

@@ -61,8 +61,7 @@ void check_step(const std::string& op, const math::StepState& s, std::int64_t pa
   require_power(op, kName, "the unit of the gradients", s.unit);
   require_power(op, kName, "the loss scale", s.scale);
   require_power(op, kName, "the change of unit", s.reexpress);
-  FIRN_CHECK(s.last.culprit < parameters && s.learning_rate >= 0 && s.learning_rate < HUGE_VAL, op,
-             kHint,
+  FIRN_CHECK(s.last.culprit < parameters && s.learning_rate >= 0, op, kHint,
              "the state's \"step_state\" is damaged: it blames parameter {} of {}, with learning "
              "rate {}",
              s.last.culprit, parameters, s.learning_rate);
@@ -71,7 +70,7 @@ void check_step(const std::string& op, const math::StepState& s, std::int64_t pa
                kHint, "the state's \"step_state\" is damaged: a step's status is {}",
                static_cast<int>(status));
   for (const NonFinite what : {s.non_finite, s.last.non_finite})
-    FIRN_CHECK(what >= NonFinite::none && what <= NonFinite::gradient, op, kHint,
+    FIRN_CHECK(what >= NonFinite::none && what <= NonFinite::learning_rate, op, kHint,
                "the state's \"step_state\" is damaged: what was not finite is {}",
                static_cast<int>(what));
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/peers.h"
@@ -51,6 +52,8 @@ class WholeRule {
                                     const std::string& label) const = 0;
   /// Its options in words, as ParamStore::options_in_words(). Empty: nothing of them can be said.
   virtual std::string options() const = 0;
+  /// The numbers among them that tensors of the weights' type are computed with.
+  virtual std::vector<std::pair<const char*, double>> numbers() const { return {}; }
   /// Queues the work of a step. What it allocates is reserved beforehand, so it must allocate the
   /// same each time. It also runs for steps that are skipped.
   virtual void compute(const WholeStep& step) const = 0;

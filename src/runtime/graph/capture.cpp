@@ -50,7 +50,8 @@ RandomKey fresh_random(Generator& generator, Device device, std::uint64_t number
   if constexpr (kHasCuda) {
     if (CapturedGraph* captured = capture_on(device)) return captured->reserve(generator, numbers);
   }
-  return generator.reserve(numbers);
+  // A plan draws nothing, and a generator of the caller's own stays where it is.
+  return planning() ? generator.get() : generator.reserve(numbers);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <numeric>
 #include <string>
@@ -10,7 +11,6 @@
 
 #include "firn/error.h"
 #include "runtime/memory/bytes.h"
-#include "runtime/memory/limit.h"
 
 namespace firn::memory {
 namespace {
@@ -145,12 +145,26 @@ void Accounts::taken_from_system(std::size_t size) noexcept {
 }
 
 bool Accounts::may_take(std::size_t size) {
-  if (!limit_known_) set_limit(initial_limit(device_));
+  if (!limit_known_) read_limit();
+  if (groups_) {
+    const std::size_t most = groups_->most(stats_.reserved);
+    stats_.limit = own_limit_ > 0 ? std::min(own_limit_, most) : most;
+  }
   return stats_.limit == 0 || (size <= stats_.limit && stats_.reserved <= stats_.limit - size);
+}
+
+void Accounts::read_limit() {
+  own_limit_ = stats_.limit = initial_limit();
+  if (device_.is_cpu()) {
+    auto groups = std::make_unique<GroupLimits>("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (!groups->empty()) groups_ = groups.release();
+  }
+  limit_known_ = true;
 }
 
 void Accounts::set_limit(std::size_t bytes) noexcept {
   stats_.limit = bytes;
+  delete std::exchange(groups_, nullptr);  // whoever sets a limit knows better
   limit_known_ = true;
 }
 

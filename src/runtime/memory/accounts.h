@@ -12,6 +12,7 @@
 #include "firn/memory/block.h"
 #include "firn/memory/labels.h"
 #include "firn/memory/report.h"
+#include "runtime/memory/limit.h"
 
 namespace firn::memory {
 
@@ -43,7 +44,8 @@ class Accounts {
   void taken_from_system(std::size_t size) noexcept;
   void given_to_system(std::size_t size) noexcept { stats_.reserved -= size; }
   /// Whether the limit lets the allocator take so much more from the system. The first call reads
-  /// the limit of the environment, and throws as initial_limit() does.
+  /// the limit of the environment, and throws as initial_limit() does. On the CPU each call looks
+  /// at the process's control groups, unless a limit was set.
   bool may_take(std::size_t size);
   void set_limit(std::size_t bytes) noexcept;
   void reset_peak() noexcept;
@@ -71,6 +73,7 @@ class Accounts {
 
   void add(const MemoryBlock& b, std::size_t size) noexcept;
   void subtract(const MemoryBlock& b) noexcept;
+  void read_limit();
   /// Before the bytes fall from their peak: notes who has them.
   void keep_peak() noexcept;
   BytesByOwner by_owner() const noexcept;
@@ -78,6 +81,8 @@ class Accounts {
   Device device_;
   MemoryStats stats_;
   bool limit_known_ = false;
+  std::size_t own_limit_ = 0;                ///< that of the environment; 0: none
+  GroupLimits* groups_ = nullptr;            ///< of the process; null: none count
   bool below_peak_ = false;                  ///< what is in use now is not the peak
   const MemoryBlock* peak_block_ = nullptr;  ///< whose allocation made the peak, while in use
   const char* peak_op_ = nullptr;            ///< its operation, afterwards

@@ -311,16 +311,22 @@ MemoryStats memory_stats(Device device) {
 
 void reset_peak_memory(Device device) {
   require_device("reset_peak_memory", device);
+  if (runtime::planning()) return;  // the peak is that of the whole step
   memory::look(device, [](memory::Accounts& a) { a.reset_peak(); });
 }
 
 void set_memory_limit(std::size_t bytes, Device device) {
   require_device("set_memory_limit", device);
+  if (runtime::planning()) return;  // a plan has no limit, and leaves that of others as it is
   memory::look(device, [bytes](memory::Accounts& a) { a.set_limit(bytes); });
 }
 
 void release_cached_memory(Device device) {
   require_device("release_cached_memory", device);
+  if (runtime::planning()) {
+    if (memory::Model* const model = memory::Model::current(device)) model->release_cached();
+    return;
+  }
   if constexpr (kHasCuda) {
     if (device.is_cuda()) return memory::cuda::release_cached(device.index);
   }

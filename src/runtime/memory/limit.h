@@ -1,19 +1,43 @@
-// The limit that a device's allocator begins with.
+// The limit of a device's allocator, as the environment sets it.
 #pragma once
 
 #include <cstddef>
-
-#include "firn/device.h"
+#include <string>
+#include <vector>
 
 namespace firn::memory {
 
-/// FIRN_MEMORY_LIMIT; on the CPU also the limit of the control group, if that is lower. 0: none.
-/// Throws Error if the variable is no size.
-std::size_t initial_limit(Device device);
+/// FIRN_MEMORY_LIMIT; 0: none. Throws Error if the variable is no size, and if FIRN_THREADS is no
+/// number of threads: an allocator asks at its first request.
+std::size_t initial_limit();
 
 /// The lowest memory.max (version 2) or memory.limit_in_bytes (version 1) on the way from a
 /// process's control group to the root. `membership` is the file /proc/self/cgroup, `root` the
 /// folder /sys/fs/cgroup. 0: none.
 std::size_t cgroup_limit(const char* membership, const char* root);
+
+/// What the control groups of a process leave for the allocator. The limit of a group also counts
+/// the program, its heap, and other processes of the group; at the limit the kernel kills one of
+/// them. Pages of files count as well, but the kernel gives them up.
+class GroupLimits {
+ public:
+  /// Of the groups that have a limit now. Arguments as above.
+  GroupLimits(const char* membership, const char* root);
+
+  /// Whether no group has a limit.
+  bool empty() const noexcept { return groups_.empty(); }
+  /// The most that the allocator may hold, of which it holds `reserved` now; at least 1. Reads the
+  /// groups' files: some ten microseconds.
+  std::size_t most(std::size_t reserved);
+
+ private:
+  struct Group {
+    std::string limit, usage, statistics;  ///< files
+    const char* file_pages[2];             ///< names of the statistics to add
+    std::size_t others = 0;                ///< bytes that are not the allocator's
+    bool known = false;                    ///< whether `others` is
+  };
+  std::vector<Group> groups_;
+};
 
 }  // namespace firn::memory

@@ -9,6 +9,7 @@
 #include "base/inherited.h"
 #include "firn/memory/plan.h"
 #include "firn/memory/reserve.h"
+#include "runtime/plan/model.h"
 
 namespace firn {
 namespace memory {
@@ -30,10 +31,13 @@ ReservePool* ReservePool::exchange_current(ReservePool* pool) noexcept {
 }
 
 ReservePool::ReservePool(Device device) : device_(device) {
-  void* const p = mmap(nullptr, kSpace, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) detail::out_of_memory("addresses to measure a reserve with");
-  base_ = static_cast<char*>(p);
+  void* const p = counts_address_space()
+                      ? MAP_FAILED
+                      : mmap(nullptr, kSpace, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // Apart from the blocks of models.
+  base_ = p == MAP_FAILED ? reinterpret_cast<char*>(2 * kNoAddress)  // NOLINT: no memory
+                          : static_cast<char*>(p);
   bytes_ = kSpace;
 }
 
@@ -47,7 +51,7 @@ ReservePool::ReservePool(Device device, std::size_t bytes, Owner owner) : device
 }
 
 ReservePool::~ReservePool() {
-  if (!block_.data() && base_) munmap(base_, bytes_);
+  if (!block_.data() && base_ && !is_made_up(base_)) munmap(base_, bytes_);
 }
 
 bool ReservePool::serve(MemoryBlock& b) {

@@ -16,7 +16,7 @@ namespace firn::memory {
 /// outlive the reserve keep it alive.
 class ReservePool final : public RefCounted, public BlockSource {
  public:
-  /// To measure: addresses that read as zeros and take no memory. For dry runs.
+  /// To measure: addresses that take no memory, as those of a Model. For dry runs.
   explicit ReservePool(Device device);
   /// `bytes` bytes from the device's allocator.
   ReservePool(Device device, std::size_t bytes, Owner owner);

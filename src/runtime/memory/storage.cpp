@@ -8,6 +8,8 @@
 #include "firn/runtime/stream.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/pool.h"
+#include "runtime/plan/model.h"
+#include "runtime/plan/plan_number.h"
 
 namespace firn {
 
@@ -35,6 +37,8 @@ Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
   storage->device_ = device;
   storage->owner_ = owner;
   storage->segment_ = runtime::labels.segment;
+  storage->of_plan_ = runtime::planning();
+  storage->absent_ = memory::is_made_up(storage->data_);
   return storage;
 }
 
@@ -63,8 +67,28 @@ Ref<Storage> Storage::part_of(Ref<Storage> block, std::size_t offset, std::size_
   s->device_ = block->device_;
   s->owner_ = block->owner_;
   s->segment_ = block->segment_;
+  s->of_plan_ = block->of_plan_;
+  s->absent_ = block->absent_ && memory::is_made_up(block->data_);
   s->block_ = std::move(block);
   return Ref<Storage>(s);
+}
+
+std::uint32_t Storage::writes_of_plan() const noexcept {
+  return planned_.plan == runtime::plan_number() ? planned_.writes : 0;
+}
+
+const char* Storage::last_writer() const noexcept {
+  return planned_.writes > 0 && writes_of_plan() > 0 ? planned_.last_writer : last_writer_;
+}
+
+void Storage::bump_version(const char* op) noexcept {
+  const std::uint32_t plan = runtime::dry_run() ? runtime::plan_number() : 0;
+  if (plan == 0) [[likely]] {
+    ++version_;
+    last_writer_ = op;
+    return;
+  }
+  planned_ = {plan, writes_of_plan() + 1, op};
 }
 
 void Storage::record_use(Stream stream) {
@@ -100,7 +124,7 @@ void Storage::lend(StorageLender* lender) noexcept {
 void Storage::come(Ref<Storage> block, std::size_t offset) noexcept {
   data_ = static_cast<char*>(block->data_) + offset;
   block_ = std::move(block);
-  absent_ = false;
+  absent_ = memory::is_made_up(data_);
 }
 
 void Storage::go() noexcept {
@@ -112,6 +136,11 @@ void Storage::go() noexcept {
 }
 
 void Storage::fetch() {
+  if (memory::is_made_up(data_)) {
+    FIRN_CHECK(runtime::planning(), "Tensor::view", "use tensors that were made outside of plans",
+               "a tensor that was made in a plan has no memory after it");
+    return;
+  }
   FIRN_CHECK(lender_, "Tensor::view",
              "keep the optimizer as long as the model, and save the run before",
              "a weight that was divided over ranks has lost its optimizer, and its values");

@@ -1,5 +1,6 @@
 #include "runtime/plan/dry_run.h"
 
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "base/inherited.h"
 #include "firn/memory/plan.h"
 #include "firn/runtime/kernel_support.h"
+#include "runtime/plan/plan_number.h"
 #include "runtime/rollback/silence.h"
 
 namespace firn {
@@ -19,9 +21,16 @@ const Inherited inherited_run{[]() -> Inherited::Set {
     runtime::detail::dry_run = dry;
   };
 }};
+
+/// Counts the plans of the process from 1, and over again after 2^32.
+std::uint32_t next_number() noexcept {
+  static std::atomic<std::uint32_t> made{0};
+  const std::uint32_t number = made.fetch_add(1, std::memory_order_relaxed) + 1;
+  return number > 0 ? number : next_number();
+}
 }  // namespace
 
-DryRun::DryRun(Device device) {
+DryRun::DryRun(Device device) : number_(next_number()) {
   FIRN_CHECK(!running, "plan_memory", "plan one step after the other",
              "this thread is planning a step already");
   runtime::refuse_capture("plan_memory", device, "a step that is captured runs later");
@@ -38,7 +47,14 @@ DryRun::~DryRun() {
     changes_.back()();
     changes_.pop_back();
   }
+  before_.put_back();
   leave();
+}
+
+void DryRun::Settings::put_back() const noexcept {
+  // Other threads may begin to draw meanwhile, and take numbers.
+  if (program_seed().seed != seed.seed) set_program_seed(seed);
+  if (chosen_threads() != threads) set_num_threads(threads);
 }
 
 void DryRun::leave() noexcept {
@@ -56,6 +72,9 @@ void DryRun::at_end(const void* what, std::function<void()> put_back) {
 }  // namespace memory
 
 bool runtime::planning() noexcept { return memory::running != nullptr; }
+std::uint32_t runtime::plan_number() noexcept {
+  return memory::running ? memory::running->number() : 0;
+}
 
 void runtime::at_dry_end(const void* what, std::function<void()> put_back) try {
   if (memory::running) memory::running->at_end(what, std::move(put_back));

@@ -2,10 +2,13 @@
 // changes on the host is put back.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <unordered_set>
 #include <vector>
 
+#include "base/cpus.h"
+#include "base/program_seed.h"
 #include "firn/device.h"
 #include "firn/ref.h"
 #include "firn/runtime/rollback.h"
@@ -25,12 +28,23 @@ class DryRun {
   DryRun& operator=(const DryRun&) = delete;
 
   Model& model() const noexcept { return *models_.back(); }
+  /// Different from those of other dry runs.
+  std::uint32_t number() const noexcept { return number_; }
   /// Implements runtime::at_dry_end().
   void at_end(const void* what, std::function<void()> put_back);
 
  private:
   void leave() noexcept;
 
+  /// What a step may set of the process.
+  struct Settings {
+    ProgramSeed seed = program_seed();
+    int threads = chosen_threads();
+    void put_back() const noexcept;
+  };
+
+  const std::uint32_t number_;
+  const Settings before_;
   std::vector<Ref<Model>> models_;  ///< that of the CPU first
   std::vector<std::function<void()>> changes_;
   std::unordered_set<const void*> known_;

@@ -1,9 +1,12 @@
 #include "runtime/plan/model.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <fstream>
 #include <new>
 #include <utility>
 
@@ -18,6 +21,10 @@ namespace {
 /// Of each mapping that blocks are cut from. Nothing of it is in memory until somebody writes
 /// there.
 constexpr std::size_t kSpace = std::size_t{1} << 36;
+/// The only one where address space counts, and the largest block that comes from it: what the host
+/// writes itself is small.
+constexpr std::size_t kCountedSpace = std::size_t{1} << 24;
+constexpr std::size_t kCountedBlock = std::size_t{1} << 20;
 constexpr std::size_t kAligned = 256;
 
 /// Of this thread: that of the CPU, and of the CUDA device that it runs a step for.
@@ -43,7 +50,26 @@ Model* Model::exchange_current(Device device, Model* model) noexcept {
   return std::exchange(place_of(device), model);
 }
 
-Model::Model(Device device) : device_(device), accounts_(std::make_unique<Accounts>(device)) {}
+bool counts_address_space() noexcept {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) return true;
+  void* const p = ::mmap(nullptr, kSpace, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return true;
+  ::munmap(p, kSpace);
+  std::ifstream in("/proc/sys/vm/overcommit_memory");
+  int mode = 0;
+  return in >> mode && mode == 2;
+}
+
+bool is_made_up(const void* data) noexcept {
+  return reinterpret_cast<std::uintptr_t>(data) >= kNoAddress;
+}
+
+Model::Model(Device device)
+    : device_(device),
+      accounts_(std::make_unique<Accounts>(device)),
+      counted_(counts_address_space()) {}
 
 Model::~Model() {
   for (const auto& [space, size] : spaces_) munmap(space, size);
@@ -74,7 +100,6 @@ void Model::allocate(MemoryBlock& b) {
     if (!accounts_->may_take(size)) accounts_->fail(b.bytes(), "the limit is reached");
   }
   void* const data = address(size);
-  if (!data) accounts_->fail(b.bytes(), "no address space left");
   free_.try_emplace({stream_of(b), size}, 0);  // so that a release needs no memory
   if (reused) {
     --free->second;
@@ -86,20 +111,34 @@ void Model::allocate(MemoryBlock& b) {
   retain();
 }
 
-void* Model::address(std::size_t size) {
-  const std::size_t whole = (size + kAligned - 1) / kAligned * kAligned;
-  if (spaces_.empty() || whole > spaces_.back().second - used_) {
-    const std::size_t space = std::max(kSpace, whole);
-    spaces_.reserve(spaces_.size() + 1);
+void* Model::mapped(std::size_t size) noexcept {
+  if (counted_ && size > kCountedBlock) return nullptr;
+  if (spaces_.empty() || size > spaces_.back().second - used_) {
+    if (counted_ && !spaces_.empty()) return nullptr;
+    const std::size_t space = counted_ ? kCountedSpace : std::max(kSpace, size);
     void* const p = mmap(nullptr, space, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return nullptr;
-    spaces_.emplace_back(static_cast<char*>(p), space);
+    try {
+      spaces_.emplace_back(static_cast<char*>(p), space);
+    } catch (const std::bad_alloc&) {
+      munmap(p, space);
+      return nullptr;
+    }
     used_ = 0;
   }
   void* const data = spaces_.back().first + used_;
-  used_ += whole;
+  used_ += size;
   return data;
+}
+
+void* Model::address(std::size_t size) {
+  const std::size_t whole = (size + kAligned - 1) / kAligned * kAligned;
+  if (void* const data = mapped(whole)) return data;
+  // Different blocks have different addresses: operations ask whether tensors overlap.
+  const std::uintptr_t data = kNoAddress + made_up_;
+  made_up_ = (made_up_ + whole) % kNoAddress;
+  return reinterpret_cast<void*>(data);  // NOLINT: never read or written
 }
 
 void Model::put_back(const MemoryBlock& b) noexcept {
@@ -131,6 +170,11 @@ void Model::lost(const MemoryBlock& b) noexcept {
 MemoryReport Model::report() {
   const std::lock_guard lock(mutex_);
   return accounts_->report();
+}
+
+void Model::release_cached() noexcept {
+  const std::lock_guard lock(mutex_);
+  drop_cached();
 }
 
 void Model::drop_cached() noexcept {

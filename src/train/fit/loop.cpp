@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "firn/nn/module.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 #include "optim/impl.h"
 #include "train/fit/kept_report.h"
 
@@ -388,6 +389,8 @@ const char* FitLoop::how_to_go_on() const {
 }
 
 FitReport FitLoop::run() {
+  FIRN_CHECK(!runtime::planning(), "fit", "plan one step: plan_memory([&] { ... })",
+             "a plan is made of one step, and changes nothing");
   start();
   const std::int64_t patience = options_.early_stop.patience;
   const auto gets_no_better = [&] {

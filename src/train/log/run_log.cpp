@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "firn/train/record.h"
+#include "io/file/atomic_file.h"
 #include "io/file/path.h"
 
 namespace firn::train {
@@ -69,6 +70,7 @@ RunLog::RunLog(RunLog&&) noexcept = default;
 RunLog& RunLog::operator=(RunLog&&) noexcept = default;
 
 RunLog::RunLog(const std::string& path, std::int64_t keep) try : file_(std::make_unique<File>()) {
+  io::refuse_dry_run("RunLog");
   FIRN_CHECK(!path.empty(), "RunLog", "give the log's file", "the path is empty");
   FIRN_CHECK(keep >= 0, "RunLog", "0 or more", "{} bytes are to stay", keep);
   io::check_path("RunLog", path);
@@ -104,6 +106,7 @@ std::int64_t RunLog::bytes() const noexcept { return file_ ? file_->bytes : 0; }
 
 void RunLog::write(const Record& record) try {
   if (!file_) return;
+  io::refuse_dry_run("RunLog");
   File& f = *file_;
   const std::string line = record.text() + '\n';
   std::optional<NoBrokenPipe> guard;

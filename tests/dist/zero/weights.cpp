@@ -218,5 +218,40 @@ TEST_CASE("[S43] zero 3: a rank keeps its part of everything", "[host]") {
   CHECK(share <= 0.35);
 }
 
+TEST_CASE("[S28][S38] zero 3: weights that were written before a plan are those of the next step",
+          "[host]") {
+  for (const DType dtype : {f32, bf16})
+    for (int zero = 0; zero < 4; ++zero)
+      for (int plan = 0; plan < 3; ++plan) {
+        std::vector<double> weight(2);
+        dist::run_local(2, [&](const Group& group) {
+          manual_seed(1);
+          nn::Linear net(4, 2);
+          net.to(dtype);
+          optim::SGD opt(net.parameters(), {.lr = 0.0});
+          distribute(opt, group, {.zero = zero});
+          const Tensor x = ones({8, 4}, dtype), y = zeros({8}, i64);
+          const auto step = [&] {
+            opt.run_batch(8, 2, [&](std::int64_t first, std::int64_t last) {
+              return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+            });
+          };
+          step();
+          {
+            const NoGrad guard;
+            fill_(net.weight, 0.25);
+          }
+          if (plan == 1) plan_memory(step);
+          if (plan == 2) plan_memory([&] { net(x); });
+          step();
+          const optim::WholeWeights whole(opt);
+          weight[static_cast<std::size_t>(group.rank())] = net.weight[0][0].item();
+          group.barrier();
+        });
+        CAPTURE(dtype, zero, plan);
+        CHECK(weight == std::vector<double>{0.25, 0.25});
+      }
+}
+
 }  // namespace
 }  // namespace firn::testing

@@ -1,0 +1,25 @@
+// Switches of the process (kernels/settings/settings.h), as public functions set them.
+//
+// Folder law: floor 4. Includes floors 0 to 3, kernel contracts.
+#pragma once
+
+#include <atomic>
+
+#include "firn/error.h"
+#include "firn/runtime/kernel_support.h"
+
+namespace firn::ops {
+
+/// In a plan of a step until its end.
+inline void set_switch(std::atomic<bool>& which, bool on) noexcept {
+  if (runtime::planning()) {
+    try {
+      runtime::at_dry_end(&which, [&which, before = which.load()] { which = before; });
+    } catch (const Error&) {  // without memory to put it back, it stays
+      return;
+    }
+  }
+  which = on;
+}
+
+}  // namespace firn::ops

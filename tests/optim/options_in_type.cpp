@@ -1,0 +1,182 @@
+// Options are checked in the type that computes with them: kernels of f32 take subnormal numbers
+// for 0, and numbers beyond f32 for infinity.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "firn/firn.h"
+#include "support/catch.h"
+#include "support/values.h"
+
+namespace firn::testing {
+namespace {
+
+using namespace optim;
+using Parameters = std::vector<Tensor>;
+
+/// What the call throws; empty: nothing.
+std::string text_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+Parameters parameters(DType dtype) { return {ones({2, 2}, dtype).set_requires_grad()}; }
+
+/// What making an optimizer for parameters of the dtype says; empty: it was made.
+template <class Optimizer, class Options>
+std::string said(const Options& options, DType dtype = f32, const StepOptions& step = {}) {
+  return text_of([&] { Optimizer(parameters(dtype), options, step); });
+}
+
+}  // namespace
+
+TEST_CASE("[S45] an eps that is 0 in f32 is refused for f32 parameters, by every rule") {
+  const auto refused = [](const std::string& text) {
+    INFO(text);
+    return text.find("eps is 1e-39, which f32 arithmetic takes for 0") != std::string::npos;
+  };
+  for (const DType dtype : {f32, f16, bf16}) {
+    CHECK(refused(said<Adam>(AdamOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<AdamW>(AdamWOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<NAdam>(NAdamOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<RAdam>(RAdamOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<LAMB>(LAMBOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<Adagrad>(AdagradOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<Adadelta>(AdadeltaOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<RMSprop>(RMSpropOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<ScheduleFreeAdamW>(ScheduleFreeAdamWOptions{.eps = 1e-39}, dtype)));
+    CHECK(refused(said<AdamW>(AdamWOptions{.eps = 1e-39, .state = StatePrecision::bits8}, dtype)));
+  }
+  CHECK(refused(said<Muon>(MuonOptions{.eps = 1e-39})));
+  CHECK(said<AdamW>(AdamWOptions{.eps = 1e-39}, f64).empty());
+  CHECK(said<AdamW>(AdamWOptions{.eps = 1.2e-38}).empty());
+  // A group's own, and one of several.
+  const auto groups = [](DType dtype) {
+    return text_of([&] {
+      std::vector<ParamGroup> all(2);
+      all[0].parameters = parameters(f32);
+      all[1].parameters = parameters(dtype);
+      all[1].eps = 1e-39;
+      AdamW(all, AdamWOptions{});
+    });
+  };
+  CHECK(refused(groups(f32)));
+  CHECK(groups(f64).empty());
+  // With an eps that f32 has, a weight without gradient stays where it is.
+  Tensor w = ones({2}).set_requires_grad();
+  AdamW opt({w}, {.lr = 1e-3, .eps = 1.2e-38, .weight_decay = 0});
+  opt.backward(sum(w * tensor({0.f, 1.f}, {2})), 1);
+  CHECK(opt.step().applied());
+  CHECK(values_of(w)[0] == 1);
+  CHECK(values_of(w)[1] < 1);
+}
+
+TEST_CASE("[S45] other options that f32 cannot express are refused") {
+  const auto has = [](const std::string& text, const char* part) {
+    INFO(text);
+    return text.find(part) != std::string::npos;
+  };
+  CHECK(has(said<SGD>(SGDOptions{.weight_decay = 1e39}), "weight_decay is 1e+39"));
+  CHECK(said<SGD>(SGDOptions{.weight_decay = 1e39}, f64).empty());
+  CHECK(has(said<SGD>(SGDOptions{.momentum = 1e-40}), "momentum is 1e-40"));
+  CHECK(has(said<Adagrad>(AdagradOptions{.initial_accumulator = 1e39}), "initial_accumulator"));
+  CHECK(has(said<Rprop>(RpropOptions{.step_min = 1e-40}), "step_min is 1e-40"));
+  CHECK(has(said<Adafactor>(AdafactorOptions{.eps1 = 1e-20}), "the square of eps1 is 1e-40"));
+  CHECK(said<Adafactor>(AdafactorOptions{.eps1 = 1e-20}, f64).empty());
+  CHECK(said<Adafactor>(AdafactorOptions{}).empty());
+  CHECK(has(said<Adafactor>(AdafactorOptions{.eps2 = 1e-39}), "eps2 is 1e-39"));
+  CHECK(has(said<SGD>(SGDOptions{}, f32, {.clip_norm = 1e-40}), "clip_norm is 1e-40"));
+  CHECK(has(said<SGD>(SGDOptions{}, f32, {.clip_value = 1e-40}), "clip_value is 1e-40"));
+}
+
+TEST_CASE("[S45] a learning rate beyond f32 is refused, or its step is skipped") {
+  CHECK(said<SGD>(SGDOptions{.lr = 1e40}).find("lr is 1e+40, more than 1.26") != std::string::npos);
+  CHECK(said<SGD>(SGDOptions{.lr = 1e40}, f64).empty());
+  CHECK(said<SGD>(SGDOptions{.lr = linear_schedule(1, 1e200, 5)}).find("lr is 1e+200") !=
+        std::string::npos);
+  Tensor w = ones({1}).set_requires_grad();
+  SGD opt({w}, {.lr = exponential(1, 1e200)}, {.max_skips = 2});
+  CHECK(text_of([&] { opt.set_lr(1e40); }).find("lr is 1e+40") != std::string::npos);
+  const auto step = [&] {
+    opt.backward(sum(w), 1);
+    return opt.step();
+  };
+  CHECK(step().applied());
+  CHECK(w.item() == 0);
+  const StepReport report = step();
+  CHECK(report.skipped());
+  CHECK(report.non_finite() == NonFinite::learning_rate);
+  CHECK(to_string(report).find("the learning rate 1e+200 is too large") != std::string::npos);
+  CHECK(w.item() == 0);
+  CHECK(text_of([&] {
+          step();
+          synchronize(default_device());
+          step();
+        }).find("the learning rate is not finite") != std::string::npos);
+  opt.set_lr(1);
+  CHECK(step().applied());
+  CHECK(w.item() == -1);
+  // A group's factor counts.
+  std::vector<ParamGroup> groups(1);
+  groups[0].parameters = parameters(f32);
+  groups[0].lr_scale = 1e20;
+  const std::string scaled = text_of([&] { SGD(groups, SGDOptions{.lr = 1e15}); });
+  INFO(scaled);
+  CHECK(scaled.find("lr is 1000000000000000, more than 12676506002") != std::string::npos);
+}
+
+TEST_CASE("[S45] an eps of a layer that is 0 in f32 is refused for f32 tensors") {
+  const std::vector<std::pair<const char*, std::function<void(DType)>>> calls = {
+      {"layer_norm",
+       [](DType t) {
+         layer_norm(ones({2, 4}, t), {}, {}, 1e-39);
+       }},
+      {"rms_norm",
+       [](DType t) {
+         rms_norm(ones({2, 4}, t), {}, 1e-39);
+       }},
+      {"group_norm",
+       [](DType t) {
+         group_norm(ones({2, 4}, t), 2, {}, {}, 1e-39);
+       }},
+      {"instance_norm",
+       [](DType t) {
+         instance_norm(ones({2, 4, 3}, t), {}, {}, 1e-39);
+       }},
+      {"batch_norm",
+       [](DType t) {
+         batch_norm(ones({2, 4}, t), {}, {}, 1e-39);
+       }},
+      {"cosine_similarity",
+       [](DType t) { cosine_similarity(ones({2}, t), ones({2}, t), 0, 1e-39); }},
+      {"normalize", [](DType t) { normalize(ones({2}, t), 0, 1e-39); }},
+      {"pairwise_distance",
+       [](DType t) {
+         pairwise_distance(ones({2, 2}, t), ones({2, 2}, t), {.eps = 1e-39});
+       }},
+      {"gaussian_nll",
+       [](DType t) {
+         gaussian_nll_loss(ones({2}, t), ones({2}, t), ones({2}, t), {.eps = 1e-39});
+       }},
+      {"poisson_nll",
+       [](DType t) { poisson_nll_loss(ones({2}, t), ones({2}, t), {.eps = 1e-39}); }},
+      {"spectral_norm", [](DType t) {
+         nn::Linear layer(2, 2);
+         layer.to(t);
+         nn::SpectralNorm<nn::Linear>(layer, {.eps = 1e-39});
+       }}};
+  for (const auto& [name, call] : calls) {
+    CAPTURE(name);
+    for (const DType dtype : {f32, bf16})
+      CHECK(text_of([&] { call(dtype); }).find("eps = 1e-39 is 0 in the arithmetic of") !=
+            std::string::npos);
+    CHECK(text_of([&] { call(f64); }).empty());
+  }
+  CHECK(text_of([] { layer_norm(ones({2, 4}), {}, {}, 0); }).empty());  // 0 is what it says
+}
+
+}  // namespace firn::testing
