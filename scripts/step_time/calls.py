@@ -224,7 +224,7 @@ def between_stages(stages, stage, micro_steps, activation, size=4):
     if stages == 1:
         return []
     times = micro_steps * ((stage > 0) + (stage < stages - 1))
-    out = [Call("all_gather", "pp", 3, 8)]
+    out = [Call("all_gather", "pp", 4, 8)]
     for kind in ("send", "recv"):
         out += [Call(kind, "pp", HEADER, 1, times), Call(kind, "pp", activation, size, times)]
     return out

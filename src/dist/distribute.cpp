@@ -35,9 +35,9 @@ class GroupPeers final : public autograd::Peers {
   explicit GroupPeers(Group group, bool overlaps = false)
       : group_(std::move(group)),
         host_(group_.host()),
-        beside_(overlaps ? exchange_beside(group_) : nullptr),
         failed_(zeros({1}, DType::u8, Device::cpu())),
-        all_failed_(zeros({group_.size()}, DType::u8, Device::cpu())) {}
+        all_failed_(zeros({group_.size()}, DType::u8, Device::cpu())),
+        beside_(overlaps ? exchange_beside(group_) : nullptr) {}
 
   int rank() const noexcept override { return group_.rank(); }
   int size() const noexcept override { return group_.size(); }
@@ -80,9 +80,16 @@ class GroupPeers final : public autograd::Peers {
   }
 
   Group group_, host_;
-  std::unique_ptr<Beside> beside_;  ///< null: sums are exchanged before the rank goes on
   Tensor failed_, all_failed_;      ///< u8: of this rank; of all
+  std::unique_ptr<Beside> beside_;  ///< null: sums are exchanged before the rank goes on
 };
+
+/// Runs what needs no other rank. If it throws on one, all throw.
+template <class Fn>
+void on_every_rank(const Group& group, const Fn& function) {
+  const GroupPeers peers(group.host());
+  autograd::on_every_rank(kOp, &peers, function);
+}
 
 /// The hash of a tensor's values, whatever its strides.
 std::int64_t hash_of(const Tensor& t) {
@@ -104,12 +111,12 @@ std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int6
 
 /// What must be the same on all ranks, a line for each thing.
 std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::NamedState>& state,
-                    int zero, bool overlap = false) {
+                    const DistributeOptions& options, bool overlap = false) {
   const auto& step = optim::OptimizerAccess::impl(optimizer).options;
-  std::string out =
-      fmt::format("{}, {} micro-steps per step, max_skips {}, ZeRO stage {}, {} overlap",
-                  optim::describe_settings(optimizer), optimizer.cycle_length(), step.max_skips,
-                  zero, overlap ? "with" : "without");
+  std::string out = fmt::format(
+      "{}, {} micro-steps per step, max_skips {}, ZeRO stage {}, {} overlap, {} broadcast",
+      optim::describe_settings(optimizer), optimizer.cycle_length(), step.max_skips, options.zero,
+      overlap ? "with" : "without", options.broadcast ? "with" : "without");
   // Each rank has a device of its own.
   for (const auto& [name, t] : state) out += fmt::format("\n{} {} {}", name, t.shape(), t.dtype());
   return out;
@@ -161,7 +168,9 @@ void require_alike(const Group& group, const std::string& kind) {
   for (std::size_t r = 1; r < kinds.size(); ++r) {
     if (kinds[r] == kinds[0]) continue;
     const auto [theirs, zeros] = difference(kinds[r], kinds[0]);
-    detail::fail(kOp, "make the same model and the same optimizer on every rank",
+    detail::fail(kOp,
+                 "make the same model and the same optimizer on every rank, and give the same "
+                 "options",
                  "the optimizer of rank {} is not like that of rank 0: \"{}\" and \"{}\"", r,
                  theirs, zeros);
   }
@@ -175,7 +184,9 @@ bool is_of_optimizer(const optim::NamedState& s) {
 
 void require_equal(const Group& group, const std::vector<optim::NamedState>& state) {
   std::vector<std::int64_t> mine;
-  for (const auto& s : state) mine.push_back(hash_of(s.tensor));
+  on_every_rank(group, [&] {
+    for (const auto& s : state) mine.push_back(hash_of(s.tensor));
+  });
   const auto all = gather(group, mine);
   for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r)
     for (std::size_t i = 0; i < mine.size(); ++i)
@@ -187,13 +198,19 @@ void require_equal(const Group& group, const std::vector<optim::NamedState>& sta
                  "{} of rank {} has other values than that of rank 0", state[i].name, r);
 }
 
-void broadcast(const Group& group, const Tensor& t) {
-  const Group over = t.device().is_cpu() ? group.host() : group;
-  if (t.is_contiguous()) return over.broadcast(t);
-  const Tensor flat = t.contiguous();
-  over.broadcast(flat);
-  kernels::copy(flat.view(), t.mutable_view(), current_stream(t.device()));
-  t.storage()->bump_version(kOp);
+/// The tensors become those of rank 0.
+void broadcast(const Group& group, const std::vector<optim::NamedState>& state) {
+  std::vector<Tensor> flat;
+  on_every_rank(group, [&] {
+    for (const auto& s : state) flat.push_back(s.tensor.contiguous());
+  });
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    const Tensor& t = state[i].tensor;
+    (t.device().is_cpu() ? group.host() : group).broadcast(flat[i]);
+    if (t.is_contiguous()) continue;
+    kernels::copy(flat[i].view(), t.mutable_view(), current_stream(t.device()));
+    t.storage()->bump_version(kOp);
+  }
 }
 
 void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& group) {
@@ -231,8 +248,7 @@ bool overlaps(const optim::OptimizerAccess::Impl& impl, const Group& group,
 /// The same values on all ranks of the group, or those of its first.
 void make_equal(const Group& group, const std::vector<optim::NamedState>& state,
                 const DistributeOptions& options) {
-  if (!options.broadcast) return require_equal(group.host(), state);
-  for (const auto& s : state) broadcast(group, s.tensor);
+  options.broadcast ? broadcast(group, state) : require_equal(group.host(), state);
 }
 
 /// A number for the optimizer, the same on all ranks.
@@ -242,14 +258,12 @@ std::int64_t number_of_all(const Group& group) {
 }
 
 /// What both forms of distribute() check first.
-optim::OptimizerAccess::Impl& begin(optim::Optimizer& optimizer, const DistributeOptions& options) {
-  auto& impl = optim::OptimizerAccess::impl(optimizer);
+void begin(const optim::OptimizerAccess::Impl& impl, const DistributeOptions& options) {
   impl.require_outside_cycle("distribute()");
   FIRN_CHECK(options.zero >= 0 && options.zero <= 3, kOp, "0, 1, 2 or 3", "ZeRO stage {}",
              options.zero);
   FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
              "the optimizer's state is divided over {} ranks already", impl.ranks->peers().size());
-  return impl;
 }
 
 /// The optimizer makes its steps with the copies of the model on other ranks, and with those that
@@ -306,57 +320,17 @@ std::vector<optim::NamedState> some_of(const std::vector<optim::NamedState>& sta
 /// kind_of(), and which parameters are divided.
 std::string kind_of_part(const optim::Optimizer& optimizer,
                          const std::vector<optim::NamedState>& state,
-                         const std::vector<std::uint8_t>& divided, int zero) {
-  std::string out = kind_of(optimizer, state, zero);
+                         const std::vector<std::uint8_t>& divided,
+                         const DistributeOptions& options) {
+  std::string out = kind_of(optimizer, state, options);
   for (std::size_t i = 0; i < divided.size(); ++i)
     out += fmt::format("\nparameter {} is {}", i, divided[i] ? "divided" : "whole");
   return out;
 }
 
-}  // namespace
-
-namespace {
-
-/// Over copies of the whole model.
-void distribute_copies(optim::Optimizer& optimizer, const Group& group,
-                       const DistributeOptions& options) {
-  auto& impl = begin(optimizer, options);
-  check_overlap(impl, options);
-  if (group.size() == 1) {
-    impl.model.reset();
-    return impl.ranks.reset();
-  }
-  require_one_device(impl, group);
-  const Group host = group.host();
-  const std::vector<optim::NamedState> state = optimizer.state();
-  require_no_cycles(host, impl);
-  const bool beside = overlaps(impl, group, options);
-  require_alike(host, kind_of(optimizer, state, options.zero, beside));
-  make_equal(group, state, options);
-  join(impl, std::make_shared<GroupPeers>(group, beside), nullptr, options.zero,
-       number_of_all(host));
-  impl.model.reset();
-}
-
-}  // namespace
-
-void distribute(optim::Optimizer& optimizer, const Group& group,
-                const DistributeOptions& options) try {
-  const auto& store = optim::OptimizerAccess::impl(optimizer).store;
-  const std::vector<Tensor> parameters = optimizer.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    FIRN_CHECK(!is_divided(parameters[i]), kOp, "give the mesh: distribute(optimizer, mesh)",
-               "this rank has a part of {}, and a group does not say who has the rest",
-               store.label(i));
-  distribute_copies(optimizer, group, options);
-}
-FIRN_OUT_OF_MEMORY("distribute")
-
-void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
-                const DistributeOptions& options) try {
-  if (mesh.copy().size() == 1) return distribute_copies(optimizer, mesh.dp(), options);
-  auto& impl = begin(optimizer, options);
-  require_one_device(impl, mesh.all());
+/// Refuses what a mesh that divides the model cannot do.
+void check_mesh(const optim::OptimizerAccess::Impl& impl, const Mesh& mesh,
+                const DistributeOptions& options) {
   FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
              "exact mode works with copies of the model, and a copy has {} ranks",
              mesh.copy().size());
@@ -367,30 +341,96 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
              "ZeRO stage {} exchanges gradients in each micro-step, and a pipeline of {} stages "
              "makes other micro-steps on other copies",
              options.zero, mesh.pp().size());
-  const std::vector<optim::NamedState> state = optimizer.state();
+}
+
+/// Over copies of the whole model. require_whole() throws if this rank has less.
+void distribute_copies(optim::Optimizer& optimizer, const Group& group,
+                       const DistributeOptions& options,
+                       const std::function<void()>& require_whole) {
+  auto& impl = optim::OptimizerAccess::impl(optimizer);
+  std::vector<optim::NamedState> state;
+  std::string kind;
+  bool beside = false;
+  const auto prepare = [&] {
+    require_whole();
+    begin(impl, options);
+    check_overlap(impl, options);
+    if (group.size() == 1) return;
+    require_one_device(impl, group);
+    state = optimizer.state();
+    beside = overlaps(impl, group, options);
+    kind = kind_of(optimizer, state, options, beside);
+  };
+  if (group.size() == 1) {
+    prepare();
+    impl.model.reset();
+    return impl.ranks.reset();
+  }
+  on_every_rank(group, prepare);
+  const Group host = group.host();
+  require_no_cycles(host, impl);
+  require_alike(host, kind);
+  make_equal(group, state, options);
+  join(impl, std::make_shared<GroupPeers>(group, beside), nullptr, options.zero,
+       number_of_all(host));
+  impl.model.reset();
+}
+
+/// Over copies of a model of which each rank has a part.
+void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
+                      const DistributeOptions& options) {
+  auto& impl = optim::OptimizerAccess::impl(optimizer);
+  std::vector<optim::NamedState> state;
   std::vector<std::uint8_t> divided;
-  for (const Tensor& p : optimizer.parameters())
-    divided.push_back(mesh.tp().size() > 1 && is_divided(p));
+  std::shared_ptr<const GroupPeers> copies, rest;
+  on_every_rank(mesh.all(), [&] {
+    begin(impl, options);
+    require_one_device(impl, mesh.all());
+    check_mesh(impl, mesh, options);
+    state = optimizer.state();
+    for (const Tensor& p : optimizer.parameters())
+      divided.push_back(mesh.tp().size() > 1 && is_divided(p));
+    require_elementwise(impl, divided);
+    copies = std::make_shared<const GroupPeers>(mesh.dp());
+    rest = std::make_shared<const GroupPeers>(mesh.copy());
+  });
   const auto is_whole = [&](const optim::NamedState& s) {
     const std::int64_t p = parameter_of(s.name);
     return p < 0 || !divided[static_cast<std::size_t>(p)];
   };
-  const auto copies = std::make_shared<const GroupPeers>(mesh.dp());
-  const auto rest = std::make_shared<const GroupPeers>(mesh.copy());
-  autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), rest.get()},
-                          [&] { require_elementwise(impl, divided); });
   const Group host = mesh.all().host();
   require_no_cycles(host, impl);
   // Stages have other parameters; parts and copies of a stage have the same.
-  require_alike(host, kind_of(optimizer, {}, options.zero));
+  require_alike(host, kind_of(optimizer, {}, options));
   for (const Group& same : {mesh.dp(), mesh.tp()})
-    require_alike(same.host(), kind_of_part(optimizer, state, divided, options.zero));
+    require_alike(same.host(), kind_of_part(optimizer, state, divided, options));
   make_equal(mesh.pp(), some_of(state, is_of_optimizer), options);
   make_equal(mesh.tp(), some_of(state, is_whole), options);
   make_equal(mesh.dp(), state, options);
   optim::ModelRanks model(rest, mesh.tp().size(), std::move(divided), impl.store.device());
   join(impl, copies, rest, options.zero, number_of_all(host));
   impl.model = std::move(model);
+}
+
+}  // namespace
+
+void distribute(optim::Optimizer& optimizer, const Group& group,
+                const DistributeOptions& options) try {
+  distribute_copies(optimizer, group, options, [&] {
+    const auto& store = optim::OptimizerAccess::impl(optimizer).store;
+    const std::vector<Tensor> parameters = optimizer.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      FIRN_CHECK(!is_divided(parameters[i]), kOp, "give the mesh: distribute(optimizer, mesh)",
+                 "this rank has a part of {}, and a group does not say who has the rest",
+                 store.label(i));
+  });
+}
+FIRN_OUT_OF_MEMORY("distribute")
+
+void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
+                const DistributeOptions& options) try {
+  if (mesh.copy().size() == 1) return distribute_copies(optimizer, mesh.dp(), options, [] {});
+  distribute_parts(optimizer, mesh, options);
 }
 FIRN_OUT_OF_MEMORY("distribute")
 

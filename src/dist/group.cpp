@@ -30,6 +30,7 @@ class One final : public Transport {
   void run(const Call& call, const void* from, void* to) override {
     if (from != to && call.count > 0) std::memcpy(to, from, call.bytes());
   }
+  void give_up(std::string_view) noexcept override {}  // nobody waits
 };
 
 const std::shared_ptr<Transport>& one() {

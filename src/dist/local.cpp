@@ -33,6 +33,7 @@ class LocalTransport final : public Transport {
     world_->run(rank_, call, from, to);
   }
   void talk(std::span<const Talk> talks) override { world_->talk(rank_, talks); }
+  void give_up(std::string_view why) noexcept override { world_->give_up(rank_, why); }
   bool is_concurrent() const noexcept override { return true; }
   std::shared_ptr<Transport> split(const SplitPart& part) override {
     return std::make_shared<LocalTransport>(world_->split(rank_, part), part.rank);

@@ -53,7 +53,9 @@ void throw_unlike(int rank, const Call& own, const Call& other, std::span<const 
   throw RankError(to_string(own.kind), rank, own.root,
                   fmt::format("{} calls {}, {} calls {}", name_of(rank, of_all), describe(own),
                               name_of(own.root, of_all), describe(other)),
-                  "both ranks give tensors of one dtype and number of elements");
+                  own.kind == other.kind
+                      ? "one sends and the other receives; send_recv() does both at once"
+                      : "both ranks give tensors of one dtype and number of elements");
 }
 
 void Transport::talk(std::span<const Talk> talks) {

@@ -63,7 +63,8 @@ std::string name_of(int rank, std::span<const int> of_all);
 /// rank whose call is another one than that of `rank`.
 void check_same(int rank, std::span<const Call> calls, std::span<const int> of_all);
 
-/// Throws RankError of `rank` for its send or recv that meets another dtype or number of elements.
+/// Throws RankError of `rank` for its send or recv that meets another dtype or number of elements,
+/// or a call that goes the same way.
 [[noreturn]] void throw_unlike(int rank, const Call& own, const Call& other,
                                std::span<const int> of_all);
 
@@ -115,6 +116,10 @@ class Transport {
   /// This rank's place in a part of the group. All ranks have come to the same split, and each
   /// calls this for its own part. By itself throws Error: this kind of group cannot be split.
   virtual std::shared_ptr<Transport> split(const SplitPart& part);
+
+  /// This rank cannot go on with what the others wait for, since `why`: from now on calls throw
+  /// RankError on all ranks, and those that wait do so at once.
+  virtual void give_up(std::string_view why) noexcept = 0;
 
   /// Whether a thread may make calls of this group while another one makes calls of another.
   virtual bool is_concurrent() const noexcept { return false; }

@@ -111,17 +111,22 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Decides and commits.
   StepReport end_cycle();
   /// Runs micro_steps(), then ends the cycle. If either throws before the cycle is over, drops it
-  /// and calls undo().
+  /// and calls undo(). What a function of the user's throws comes by here, whatever makes the
+  /// cycle: std::bad_alloc is OutOfMemory from here on.
   template <class MicroSteps, class Undo>
   StepReport whole_cycle(const MicroSteps& micro_steps, const Undo& undo) {
     const std::int64_t ended = at.cycles;
-    attempted = true;
-    if (!runtime::dry_run()) failure_told = false;
+    attempted = !runtime::dry_run();
+    begun = begun || attempted;
+    await_failure();
     try {
       try {
-        micro_steps();
+        try {
+          micro_steps();
+        }
+        FIRN_OUT_OF_MEMORY(store.op())
       } catch (...) {
-        tell_failure(std::current_exception(), false, !attempted);
+        end_for_others(std::current_exception(), false);
         throw;
       }
       const StepReport report = end_cycle();
@@ -139,14 +144,33 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Runs the kernels up to the decision. Returns false if the cycle's losses have reached no
   /// parameter.
   bool decide();
-  /// Returns fn(), which makes a whole cycle, or tries to do so several times. If it gives up for
-  /// lack of memory, other ranks learn of it.
+  /// Returns fn(), a call of all ranks that makes a whole cycle, or tries to do so several times.
+  /// If it throws, be it before the first try or between two, the other ranks learn of it.
   template <class Fn>
-  StepReport told_if_out_of_memory(const Fn& fn) {
+  StepReport call_of_all(const Fn& fn) {
+    await_failure();
+    begun = false;
     try {
-      return fn();
-    } catch (const OutOfMemory&) {
-      tell_failure(std::current_exception(), true, true);
+      const StepReport report = fn();
+      if (!runtime::dry_run()) failure_told = true;
+      return report;
+    } catch (...) {
+      end_for_others(std::current_exception(), true);
+      throw;
+    }
+  }
+  /// Runs fn(), which goes on with a cycle and may end it. If it has ranks and throws, the cycle is
+  /// dropped, and the others learn of it at the end of theirs.
+  template <class Fn>
+  void part_of_cycle(const Fn& fn) {
+    if (!has_ranks()) return fn();
+    await_failure();
+    try {
+      fn();
+      if (!runtime::dry_run()) failure_told = true;
+    } catch (...) {
+      end_for_others(std::current_exception(), true);
+      zero_grad();
       throw;
     }
   }
@@ -238,11 +262,25 @@ struct Optimizer::Impl final : autograd::Cycle {
   void run_turns(std::int64_t micro_steps, const std::function<void(std::int64_t i)>& micro_step);
   /// A turn of a rank that has made all its micro-steps. It does not count.
   void idle_turn();
+  /// From now on other ranks wait for this one, and are to hear of its failure.
+  void await_failure() noexcept {
+    if (!runtime::dry_run()) failure_told = ended_by_others = false;
+  }
   /// What has failed keeps this rank from its next turn, or from the end of its cycle: others throw
   /// there. Unless gradients are divided, a rank that is short of memory may try again by itself,
-  /// but for the `last` time. `forgotten`: this rank has dropped its cycle already.
-  void tell_failure(const std::exception_ptr& failure, bool last = false,
-                    bool forgotten = false) noexcept;
+  /// but for the `last` time. Returns whether they have been told.
+  bool tell_failure(const std::exception_ptr& failure, bool last = false) noexcept;
+  /// This rank was short of memory, and tries again or not. If the others know of it they try as
+  /// well, unless one cannot: then all throw.
+  void agree_to_retry(bool again) const;
+  /// tell_failure() of a call that makes a cycle. The others drop the one that they are told of.
+  /// This rank has done so, or never begun it, unless it has one that is still to be dropped.
+  void end_for_others(const std::exception_ptr& failure, bool last) noexcept {
+    if (!tell_failure(failure, last)) return;
+    if (at.length == 0 && !broken && !attempted) dropped = 1;
+    // In exact mode a cycle draws a number, on all ranks.
+    if (options.exact.quantum > 0 && !begun && ranks->any_begun()) exact.draw_again();
+  }
   /// In a turn, if weights are divided: the ranks tell each other what comes next, or that one has
   /// failed. Then all throw.
   void meet(CyclePlace place, std::size_t what = 0);
@@ -327,8 +365,12 @@ struct Optimizer::Impl final : autograd::Cycle {
   }
   /// See ParamStore::state().
   std::vector<StateEntry> state(const autograd::Peers* peers);
-  /// The same of all ranks' cycle, on rank 0: a call of all ranks.
-  std::vector<StateEntry> state_of_all_ranks();
+  /// `state_of_all` becomes the same of all ranks' cycle, on rank 0: a call of all ranks. If it
+  /// throws on one, it does on all.
+  void gather_state();
+  /// The state becomes that with the cycle of all ranks, which comes to `all`.
+  void add_cycle_so_far(std::vector<StateEntry>& state, const std::vector<std::uint8_t>& received,
+                        const CycleSums& all);
   /// In exact mode: entries that a file has if it was saved half-way in a batch
   /// (StateEntry::any_rows).
   std::vector<StateEntry> batch_in_file();
@@ -338,6 +380,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool in_batch() const noexcept { return between_quanta.has_value() || exact.loaded(); }
   /// The state becomes that before the batch, and what all ranks have done of it. Rank 0 has it.
   void add_batch_so_far(std::vector<StateEntry>& state, const std::vector<std::uint8_t>& received);
+  void add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial);
   /// Why the state is none that a run could go on with; else empty.
   std::string why_not_saved() const;
   /// The cycle that was loaded is that of all ranks: rank 0 goes on with it, others have nothing.
@@ -367,6 +410,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   ReplayHooks<Impl> hooks;
   std::optional<RankExchange> ranks;
   std::optional<ModelRanks> model;
+  std::vector<StateEntry> state_of_all;        ///< of gather_state(), for who asked for it
   std::unique_ptr<OverlappedSums> overlapped;  ///< null: sums are exchanged after the passes
   std::unique_ptr<GradientBuckets> buckets;    ///< null: gradients are not divided
   std::unique_ptr<LentWeights> lent;           ///< null: weights are not divided
@@ -374,6 +418,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   Tensor counted;                              ///< with buckets: u8 [parameters] of 1
   bool parts_held = false;                     ///< divided gradients hold sums of this cycle
   bool failure_told = true;        ///< nobody waits to hear of this rank's turn or cycle
+  bool ended_by_others = false;    ///< when told of a failure, others had failed for good
   std::int64_t planned_turns = 0;  ///< of this rank's cycle; 0: not known
   std::int64_t turns_of_all = 0;   ///< the most that a rank has planned
   math::SeedSums sums_before;      ///< seed_sums() when the cycle under way began
@@ -398,6 +443,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   } cut, last_cut;
   bool exchanged = false;           ///< the gradients are sums of all ranks already
   bool combined = false;            ///< the cycle's sums are those of all ranks already
+  bool begun = false;               ///< the call that is told of in end_for_others() has made one
   bool attempted = false;           ///< whole_cycle() makes a cycle, of which nothing may be there
   bool torn = false;                ///< receive_weights() has failed half-way
   bool broken = false;              ///< a backward pass is running or has thrown half-way

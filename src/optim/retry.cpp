@@ -26,13 +26,13 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
   impl.require_outside_cycle("run_cycle()");
-  FIRN_CHECK(micro_steps >= 1, op, "give the number of micro-batches, 1 or more",
-             "{} micro-steps make no cycle", micro_steps);
-  FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
-             "the function of run_cycle() is empty");
-  const OthersScope others(impl, [&] { return micro_batch(micro_steps - 1); });
-  const MakerScope maker(impl, "run_cycle()");
-  return impl.told_if_out_of_memory([&] {
+  return impl.call_of_all([&] {
+    FIRN_CHECK(micro_steps >= 1, op, "give the number of micro-batches, 1 or more",
+               "{} micro-steps make no cycle", micro_steps);
+    FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
+               "the function of run_cycle() is empty");
+    const OthersScope others(impl, [&] { return micro_batch(micro_steps - 1); });
+    const MakerScope maker(impl, "run_cycle()");
     return impl.run_cycle(micro_steps, [&](std::int64_t i) { impl.add_loss(micro_batch(i)); });
   });
 }
@@ -68,6 +68,7 @@ StepReport Optimizer::Impl::run_cycle(std::int64_t micro_steps,
     // At the minimum the next try would end as this one did.
     if (scaler.scale() >= report.loss_scale() && report.loss_scale() <= scale.options().min)
       return report;
+    await_failure();
     start->roll_back();
   }
 }

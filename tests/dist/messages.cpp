@@ -120,6 +120,45 @@ TEST_CASE(
 }
 
 TEST_CASE(
+    "[S42] groups: two ranks that both send, or both receive, are an error at once, with both") {
+  for (const bool both : {false, true}) {  // as a part of send_recv(), too
+    CAPTURE(both);
+    const auto sent = errors_on_ranks(4, [&](const Group& group) {
+      if (group.rank() == 1 && both) group.send_recv(ones({5}), 3, ones({2}), 0);
+      if (group.rank() == 1) group.send(ones({5}), 3);
+      if (group.rank() == 3) group.send(ones({5}), 1);
+      if (group.rank() == 0 && both) group.barrier();  // is there, and breaks with the group
+    });
+    CHECK(
+        has(sent[1], "rank 1 calls send of 5 f32 to rank 3, rank 3 calls send of 5 f32 to rank 1"));
+    CHECK(
+        has(sent[3], "rank 3 calls send of 5 f32 to rank 1, rank 1 calls send of 5 f32 to rank 3"));
+    CHECK(has(sent[3], "one sends and the other receives"));
+    CHECK(sent[0].empty() != both);
+    CHECK(sent[2].empty());
+  }
+  const auto received = errors_on_ranks(3, [](const Group& group) {
+    if (group.rank() == 1) group.recv(ones({5}), 2);
+    if (group.rank() == 2) group.recv(ones({6}, f64), 1);
+    if (group.rank() == 0) group.barrier();
+  });
+  CHECK(
+      has(received[1], "rank 1 calls recv of 5 f32 from rank 2, rank 2 calls recv of 6 f64 from"));
+  CHECK(
+      has(received[2], "rank 2 calls recv of 6 f64 from rank 1, rank 1 calls recv of 5 f32 from"));
+  CHECK(has(received[0], "[barrier] ranks"));
+  // Around a ring each rank's messages go two ways.
+  const auto ring = errors_on_ranks(3, [](const Group& group) {
+    for (int i = 0; i < 50; ++i)
+      group.send_recv(ones({5}), (group.rank() + 1) % 3, ones({5}), (group.rank() + 2) % 3);
+    for (int i = 0; i < 50; ++i)
+      if (group.rank() < 2)
+        group.send_recv(ones({5}), 1 - group.rank(), ones({5}), 1 - group.rank());
+  });
+  for (const std::string& e : ring) CHECK(e.empty());
+}
+
+TEST_CASE(
     "[S42] groups: a rank that does not come to a message is named when the deadline passes") {
   const auto errors = errors_on_ranks(
       3,

@@ -2,6 +2,7 @@
 // overflows, and stages that fail.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -258,6 +259,77 @@ TEST_CASE("[S42] pipeline: a stage that fails is a RankError on all, and the las
       CHECK_FALSE(has(what[static_cast<std::size_t>(r)], "another step"));
     }
   }
+}
+
+TEST_CASE("[S42] pipeline: a stage that catches its exception is known to all stages at once") {
+  struct End {
+    std::string error, then;
+    double seconds = 0;
+  };
+  const auto text_of = [](const std::function<void()>& fn) -> std::string {
+    try {
+      fn();
+    } catch (const std::exception& e) {
+      return e.what();
+    } catch (const int number) {
+      return std::to_string(number);
+    }
+    return {};
+  };
+  for (const int copies : {1, 2})
+    for (const int victim : {0, 1, 2})
+      for (const std::string how : {"run_batch", "infer", "number", "refused"}) {
+        CAPTURE(copies, victim, how);
+        const auto ends = on_ranks<End>(3 * copies, [&](const Group& g) {
+          const Mesh mesh(g, {.dp = copies, .pp = 3});
+          GptStage stage(mesh, f32);
+          optim::AdamW opt(stage.parameters());
+          distribute(opt, mesh);
+          Pipeline pipeline(mesh, stage);
+          const Tensor ids = tokens(16, 1);
+          const bool fails = mesh.pp().rank() == victim && mesh.dp().rank() == 0;
+          const auto inputs = [&](auto first, auto last) {
+            return ids.slice(0, first, last).slice(1, 0, 6);
+          };
+          const auto step = [&](std::int64_t micro_batch) {
+            pipeline.run_batch(
+                opt, 16, micro_batch, inputs, [&](const Tensor& out, auto first, auto last) {
+                  return cross_entropy(out, ids.slice(0, first, last).slice(1, 1, 7));
+                });
+          };
+          step(2);
+          int calls = 0;
+          if (fails && how != "refused")
+            stage.before = [&] {
+              if (++calls != 2) return;
+              if (how == "number") throw 7;
+              throw std::runtime_error("no more disk");
+            };
+          const auto begin = std::chrono::steady_clock::now();
+          End end;
+          end.error = text_of([&] {
+            how == "infer" ? void(pipeline.infer(16, 2, inputs))
+                           : step(fails && how == "refused" ? 0 : 2);
+          });
+          end.then = text_of([&] { step(2); });
+          end.seconds =
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+          return end;
+        });
+        for (std::size_t r = 0; r < ends.size(); ++r) {
+          CAPTURE(r, ends[r].error, ends[r].then);
+          // infer() is a call of one copy alone.
+          const bool concerned = how != "infer" || static_cast<int>(r) % copies == 0;
+          CHECK(ends[r].error.empty() != concerned);
+          CHECK(ends[r].then.empty() == (how == "refused"));
+          CHECK(ends[r].seconds < 20);
+        }
+        if (how == "run_batch" && copies == 1) {
+          const std::string& other = ends[victim == 0 ? 1 : 0].error;
+          CAPTURE(other);
+          CHECK(has(other, "has failed: no more disk"));
+        }
+      }
 }
 
 TEST_CASE("pipeline: what run_batch() refuses") {

@@ -104,13 +104,14 @@ struct DistributeOptions {
 /// Throws Error if the parameters are not on the group's device, or if this rank has a part of a
 /// parameter (is_divided()): then give the mesh. Throws Error, on every rank, if
 /// the optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or
-/// without `broadcast` if a weight or a state differs, naming the first one and the rank. If
-/// `broadcast` is interrupted, a rank may have a part of rank 0's state. Steps throw RankError as
+/// without `broadcast` if a weight or a state differs, naming the first one and the rank. What one
+/// rank alone refuses is a RankError on the others; the group is whole. If `broadcast` is
+/// interrupted, a rank may have a part of rank 0's state. Steps throw RankError as
 /// collectives do, for example if another rank has ended: weights and state are then those of the
 /// last finished step, and the cycle can be dropped by zero_grad(). If run_batch() or run_cycle()
-/// fails on a rank, it throws on all, and all have dropped the cycle. With `zero`, a rank that ends
-/// while weights are exchanged leaves those of no step: each further call says so until a saved run
-/// is loaded. A step cannot be captured in a graph.
+/// fails on a rank, by whatever exception, it throws on all, and all have dropped the cycle. With
+/// `zero`, a rank that ends while weights are exchanged leaves those of no step: each further call
+/// says so until a saved run is loaded. A step cannot be captured in a graph.
 void distribute(optim::Optimizer& optimizer, const Group& group,
                 const DistributeOptions& options = {});
 

@@ -106,7 +106,8 @@ class Group {
 
   // Messages between two ranks, which need no other. Each waits for the other side, at most until
   // the deadline. The group is broken if that passes, if the two sides give other dtypes or numbers
-  // of elements, and for a rank whose other side has ended. Any dtype.
+  // of elements, if both send or both receive, and for a rank whose other side has ended. Any
+  // dtype.
 
   /// Rank `to` receives `x`. Returns when `x` may be written to again.
   void send(const Tensor& x, int to) const;

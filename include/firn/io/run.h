@@ -119,7 +119,9 @@ struct LoadRunOptions {
 /// Throws IoError, before anything is written, if the file is not a saved run, a byte of it is
 /// damaged, or it is not of these parts: names, shapes, dtypes, kinds and settings of optimizers,
 /// sizes of data sets. Only an optional_part() may be missing.
-/// One error lists all differences. If memory runs out, nothing has been written either.
+/// One error lists all differences. If memory runs out, nothing has been written either. If an
+/// optimizer has ranks, all make the call: what fails on one throws on all, and nothing is written.
+/// Ranks whose group is broken load each by itself.
 void load_run(const std::string& path, std::span<const RunPart> parts,
               const LoadRunOptions& options = {});
 inline void load_run(const std::string& path, std::initializer_list<RunPart> parts,

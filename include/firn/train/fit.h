@@ -221,9 +221,9 @@ using LossFunction = std::function<Loss(const Tensor& output, const Tensor& targ
 /// Throws Error for options that contradict each other, before anything is trained; and what the
 /// loss, the loader, the optimizer, the log, a checkpoint or a callback throws, but OutOfMemory for
 /// std::bad_alloc. The log then ends with the last finished record, and the newest checkpoint is
-/// whole. Folder and log are locked against other runs meanwhile. If a loss throws on one rank, the
-/// others throw RankError. If a callback does, that rank must not use the group again: the others
-/// notice only that the rank is gone.
+/// whole. Folder and log are locked against other runs meanwhile. What throws on one rank throws on
+/// all, on the others RankError. If a loss does, all have dropped the cycle and can go on together.
+/// If a rank stops between two batches, by its loader or a callback, the group may be broken.
 FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
               const LossFunction& loss, const FitOptions& options = {});
 

@@ -32,6 +32,7 @@ void LocalWorld::talk(int rank, std::span<const Talk> talks) {
   Post posts[] = {{rank, talks.front()}, {rank, talks.back()}};
   const std::span<Post> used(posts, talks.size());
   for (Post& post : used) meet_partner(lock, post);
+  refuse_same_way(used);
   try {
     wait_for(lock, rank, used);
   } catch (...) {
@@ -79,6 +80,25 @@ void LocalWorld::meet_partner(std::unique_lock<std::mutex>& lock, Post& post) no
   met_.notify_all();
 }
 
+/// Breaks the group if another rank waits for this one as this one waits for it: both send, or both
+/// receive. Neither ends its call then.
+void LocalWorld::refuse_same_way(std::span<Post> posts) noexcept {
+  for (Post& post : posts) {
+    if (post.state != Post::waiting) continue;
+    const auto at = std::find_if(posts_.begin(), posts_.end(), [&](const Post* other) {
+      return other->rank == post.talk.call.root && other->talk.call.root == post.rank &&
+             other->talk.call.kind == post.talk.call.kind;
+    });
+    if (at == posts_.end()) continue;
+    Post& other = **at;
+    post.other = other.talk.call;
+    other.other = post.talk.call;
+    post.state = other.state = Post::unlike;
+    break_up(Break::different, other.rank, post.rank, post.talk.call.kind);
+    return met_.notify_all();
+  }
+}
+
 void LocalWorld::wait_for(std::unique_lock<std::mutex>& lock, int rank, std::span<Post> posts) {
   const auto some = [&](Post::State state) {
     return std::find_if(posts.begin(), posts.end(),
@@ -110,21 +130,19 @@ void LocalWorld::wait_for(std::unique_lock<std::mutex>& lock, int rank, std::spa
   const auto waiting = some(Post::waiting);
   if (waiting == posts.end()) return;
   const Call& call = waiting->talk.call;
+  if (break_ != Break::none && break_ != Break::gone) throw_broken(rank, call.kind, false);
   if (const auto p = lost(); p != posts.end()) {
     // The first rank that has thrown is the cause of all that followed.
     if (break_ == Break::gone && threw_) throw_broken(rank, call.kind, false);
     throw RankError(to_string(p->talk.call.kind), rank, p->talk.call.root,
                     fmt::format("{} ended before it came to this call", name(p->talk.call.root)));
   }
-  if (break_ == Break::none || break_ == Break::gone) {
-    if (in_time) return;
-    break_up(Break::late, rank, call.root, call.kind);
-    throw RankError(to_string(call.kind), rank, call.root,
-                    fmt::format("{} did not come to this call within {} s; {} waited for it",
-                                name(call.root), deadline_, name(rank)),
-                    "LocalOptions::deadline is how long the other side may take");
-  }
-  throw_broken(rank, call.kind, false);
+  if (in_time) return;
+  break_up(Break::late, rank, call.root, call.kind);
+  throw RankError(to_string(call.kind), rank, call.root,
+                  fmt::format("{} did not come to this call within {} s; {} waited for it",
+                              name(call.root), deadline_, name(rank)),
+                  "LocalOptions::deadline is how long the other side may take");
 }
 
 }  // namespace firn::dist

@@ -181,15 +181,24 @@ void LocalWorld::leave(int rank, const char* thrown) noexcept {
       world->leave(static_cast<int>(at - child.members.begin()), thrown);
   }
   if (break_ != Break::none) return;
-  if (thrown) {
-    try {
-      thrown_ = std::string(": ") + thrown;
-    } catch (const std::bad_alloc&) {
-      thrown_.clear();
-    }
-  }
+  if (thrown) note_thrown(thrown);
   break_up(Break::gone, rank, rank, CallKind::barrier);
   threw_ = thrown != nullptr;
+}
+
+void LocalWorld::give_up(int rank, std::string_view why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (break_ != Break::none) return;
+  note_thrown(why);
+  break_up(Break::failed, rank, rank, CallKind::barrier);
+}
+
+void LocalWorld::note_thrown(std::string_view what) noexcept {
+  try {
+    thrown_ = std::string(": ").append(what);
+  } catch (const std::bad_alloc&) {
+    thrown_.clear();
+  }
 }
 
 void LocalWorld::throw_broken(int rank, CallKind kind, bool met) const {
@@ -212,6 +221,9 @@ void LocalWorld::throw_broken(int rank, CallKind kind, bool met) const {
           op, rank, blamed_,
           fmt::format("{} ended {}{}", name(blamed_),
                       threw_ ? "by an exception" : "before it came to this call", thrown_));
+    case Break::failed:
+      throw RankError(op, rank, blamed_, fmt::format("{} has failed{}", name(blamed_), thrown_),
+                      "a group is broken once a rank has given up what others wait for");
     case Break::different:
       if (met) check_same(rank, calls_, of_all_);
       break;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,8 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   /// `rank` makes no more calls: its function has returned, or `thrown` is what it threw. Others
   /// that wait for it, or will, throw RankError.
   void leave(int rank, const char* thrown) noexcept;
+  /// Transport::give_up() of `rank`.
+  void give_up(int rank, std::string_view why) noexcept;
 
  private:
   struct Place {
@@ -67,7 +70,7 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
     std::vector<int> members;
   };
   /// Why calls throw from now on.
-  enum class Break : std::uint8_t { none, late, gone, different, overlap };
+  enum class Break : std::uint8_t { none, late, gone, failed, different, overlap };
 
   void meet(std::unique_lock<std::mutex>& lock, int rank, const Call& call, const void* from,
             void* to);
@@ -76,11 +79,13 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   void break_up(Break why, int finder, int blamed, CallKind call) noexcept;
   /// `met`: the call is one of those that broke the group, and no later one.
   [[noreturn]] void throw_broken(int rank, CallKind kind, bool met) const;
+  void note_thrown(std::string_view what) noexcept;
   void work(int rank, const Call& call) const noexcept;
 
   // talks.cpp
   void enter(int rank, CallKind kind);
   Post* partner_of(const Post& post) noexcept;
+  void refuse_same_way(std::span<Post> posts) noexcept;
   void meet_partner(std::unique_lock<std::mutex>& lock, Post& post) noexcept;
   void wait_for(std::unique_lock<std::mutex>& lock, int rank, std::span<Post> posts);
   bool is_gone(int rank) const noexcept { return places_[static_cast<std::size_t>(rank)].gone; }
@@ -106,7 +111,7 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   Break break_ = Break::none;
   int finder_ = -1, blamed_ = -1;
   CallKind broken_call_ = CallKind::barrier;
-  bool threw_ = false;  // the rank that has ended, and what it threw
+  bool threw_ = false;  // the rank that has ended or given up, and what it threw
   std::string thrown_;
 };
 

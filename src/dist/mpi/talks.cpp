@@ -73,6 +73,7 @@ void MpiWorld::hear_other_sides(std::size_t sides) {
     ok(MPI_Testall(static_cast<int>(even_.size()), even_.data(), &done, MPI_STATUSES_IGNORE),
        "MPI_Testall");
     if (done) return even_.clear();
+    refuse_same_way(sides);
     // MPI_Testall() frees either all requests or none, so each side is asked by itself.
     for (std::size_t i = 0; i < sides; ++i) {
       int heard = 0;
@@ -91,6 +92,28 @@ void MpiWorld::hear_other_sides(std::size_t sides) {
     } else {
       std::this_thread::sleep_for(kNap);
     }
+  }
+}
+
+/// Throws if another rank waits for this one as this one waits for it: both send, or both receive.
+/// Its side then comes with a tag that nobody here asks for.
+void MpiWorld::refuse_same_way(std::size_t sides) {
+  for (std::size_t i = 0; i < sides; ++i) {
+    Side& side = sides_[i];
+    const int peer = side.own.root;
+    if (side.heard || (sides == 2 && sides_[1 - i].own.root == peer)) continue;
+    const int tag = side.own.kind == CallKind::send ? kSenderTag : kReceiverTag;
+    int there = 0, heard = 0;
+    ok(MPI_Iprobe(peer, tag, data_, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    if (!there) continue;
+    // If the side that is awaited has come before, this one is of the other rank's next call.
+    ok(MPI_Request_get_status(even_[2 * i], &heard, MPI_STATUS_IGNORE), "MPI_Request_get_status");
+    if (heard) continue;
+    ok(MPI_Recv(&side.other, sizeof(Call), MPI_BYTE, peer, tag, data_, MPI_STATUS_IGNORE),
+       "MPI_Recv");
+    break_ = Break::different;
+    pending_ = true;
+    throw_unlike(rank_, side.own, side.other, of_all_);
   }
 }
 

@@ -323,6 +323,19 @@ void MpiWorld::tell_all(Outbox& outbox, const Message& message) noexcept {
               MPI_STATUSES_IGNORE);
 }
 
+void MpiWorld::give_up(std::string_view why) noexcept {
+  if (break_ != Break::none) return;
+  break_ = Break::given_up;
+  broken_ = {.news = News::broken,
+             .why = break_,
+             .finder = rank_,
+             .blamed = rank_,
+             .number = 0,  // whatever the others are at
+             .kind = call_.kind};
+  why.copy(broken_.text, sizeof broken_.text - 1);
+  tell_all(notice_, broken_);
+}
+
 void MpiWorld::throw_broken(CallKind kind) const {
   const char* const op = to_string(kind);
   const int blamed = broken_.blamed;
@@ -346,6 +359,9 @@ void MpiWorld::throw_broken(CallKind kind) const {
     case Break::gone:
       throw RankError(op, rank_, blamed,
                       fmt::format("{} ended before it came to this call", name(blamed)), kEnd);
+    case Break::given_up:
+      throw RankError(op, rank_, blamed,
+                      fmt::format("{} has failed: {}", name(blamed), broken_.text), kEnd);
     case Break::failed:
       throw RankError(
           op, rank_, broken_.finder == rank_ ? -1 : broken_.finder,

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dist/transport.h"
@@ -48,6 +49,8 @@ class MpiWorld {
   void run(const Call& call, const void* from, void* to, double deadline);
   /// Transport::talk().
   void talk(std::span<const Talk> talks, double deadline);
+  /// Transport::give_up().
+  void give_up(std::string_view why) noexcept;
   /// Transport::split(). Waits for the other ranks of this group as MPI does, without a deadline.
   MpiWorld& split(const SplitPart& part);
   bool keeps_memory() const noexcept { return pending_; }
@@ -55,7 +58,7 @@ class MpiWorld {
  private:
   using Clock = std::chrono::steady_clock;
   enum class News : std::int32_t { roll, here, broken, left };
-  enum class Break : std::int32_t { none, late, gone, different, failed };
+  enum class Break : std::int32_t { none, late, gone, different, failed, given_up };
   /// What ranks tell each other.
   struct Message {
     News news = News::roll;
@@ -64,6 +67,7 @@ class MpiWorld {
     std::int64_t number = 0;                // of the collective; of `left` the last one
     double deadline = 0;
     CallKind kind = CallKind::barrier;  // of the call that did not end
+    char text[128] = {};                // why a rank has given up, cut off; it ends with a zero
   };
   /// One direction of a message between two ranks, and what the other one says it is.
   struct Side {
@@ -115,6 +119,7 @@ class MpiWorld {
 
   // talks.cpp: messages between two ranks
   void hear_other_sides(std::size_t sides);
+  void refuse_same_way(std::size_t sides);
   void require_peers(std::size_t sides, Clock::time_point& gone_since);
   [[noreturn]] void be_late_to(int peer);
 

@@ -29,6 +29,10 @@ class NcclTransport final : public Transport, public std::enable_shared_from_thi
   Device device() const noexcept override { return world_.device(); }
   void run(const Call& call, const void* from, void* to) override { world_.run(call, from, to); }
   void talk(std::span<const Talk> talks) override { world_.talk(talks); }
+  /// The others learn of it where they compare their calls, else at the deadline.
+  void give_up(std::string_view why) noexcept override {
+    if (world_.bootstrap()) GroupAccess::transport(*world_.bootstrap())->give_up(why);
+  }
   void plan(const Call& call) override { world_.plan(call); }
   void announce(const Call& call) override { world_.announce(call); }
   std::shared_ptr<Transport> split(const SplitPart& part) override;

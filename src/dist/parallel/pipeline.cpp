@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <string_view>
 #include <vector>
 
 #include "base/check.h"
+#include "dist/transport.h"
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
@@ -84,31 +86,62 @@ Parcel exchange(const Group& g, const Parcel& parcel, int with) {
   return out;
 }
 
-enum class Call : std::int64_t { run_batch, infer };
+enum class Work : std::int64_t { run_batch, infer };
 
 std::string_view name_of(std::int64_t call) {
-  return call == static_cast<std::int64_t>(Call::infer) ? "infer()" : "run_batch()";
+  return call == static_cast<std::int64_t>(Work::infer) ? "infer()" : "run_batch()";
 }
 
-/// Stages that cut a batch otherwise, or do something else, would wait for messages that do not
-/// come.
-void require_alike(const Group& stages, Call call, std::int64_t samples, std::int64_t micro_batch) {
-  const Tensor mine = empty({3}, DType::i64, Device::cpu());
-  const Tensor all = empty({3 * stages.size()}, DType::i64, Device::cpu());
+/// Runs check(). Stages that cut a batch otherwise, do something else, or refuse to begin, would
+/// leave others waiting for messages that do not come: then all throw.
+template <class Check>
+void require_alike(const Group& stages, Work call, std::int64_t samples, std::int64_t micro_batch,
+                   const Check& check) {
+  std::exception_ptr refusal;
+  try {
+    check();
+  } catch (...) {
+    refusal = std::current_exception();
+  }
+  constexpr int kWords = 4;
+  const Tensor mine = empty({kWords}, DType::i64, Device::cpu());
+  const Tensor all = empty({kWords * stages.size()}, DType::i64, Device::cpu());
   auto* const own = mine.mutable_view().as<std::int64_t>();
   own[0] = static_cast<std::int64_t>(call);
   own[1] = samples;
   own[2] = micro_batch;
+  own[3] = refusal != nullptr;
   stages.host().all_gather(mine, all);
+  if (refusal) std::rethrow_exception(refusal);
   const auto* const zero = all.view().as<std::int64_t>();
+  for (int s = 0; s < stages.size(); ++s)
+    if (zero[kWords * s + 3] != 0)
+      throw RankError(kOp, stages.rank(), s, fmt::format("stage {} has refused the call", s),
+                      "its error says why");
   for (int s = 1; s < stages.size(); ++s) {
-    const auto* const of = zero + 3 * s;
+    const auto* const of = zero + kWords * s;
     FIRN_CHECK(of[0] == zero[0], kOp, "make the same calls on every stage",
                "stage {} calls {}, and stage 0 calls {}", s, name_of(of[0]), name_of(zero[0]));
     FIRN_CHECK(of[1] == zero[1] && of[2] == zero[2], kOp,
                fmt::format("call {} alike on every stage", name_of(of[0])),
                "stage {} has {} samples in micro-batches of {}, and stage 0 {} in {}", s, of[1],
                of[2], zero[1], zero[2]);
+  }
+}
+
+/// Runs what exchanges messages with other stages. If it throws, they do not wait for more of them:
+/// their calls throw, too.
+template <class Fn>
+void with_stages(const Group& stages, const Fn& fn) {
+  const auto give_up = [&](const char* why) { GroupAccess::transport(stages)->give_up(why); };
+  try {
+    fn();
+  } catch (const std::exception& e) {
+    give_up(e.what());
+    throw;
+  } catch (...) {
+    give_up("something that is no std::exception");
+    throw;
   }
 }
 
@@ -260,25 +293,35 @@ optim::StepReport Pipeline::run_batch(optim::Optimizer& optimizer, std::int64_t 
                                       std::int64_t micro_batch, const InputsOf& inputs_of,
                                       const LossOf& loss_of) try {
   const Group& stages = mesh_.pp();
-  check_batch(stages, samples, micro_batch, inputs_of);
-  FIRN_CHECK(loss_of || stages.rank() < stages.size() - 1, kOp,
-             "give a function that computes the loss of samples [first, last)",
-             "loss_of is empty on the last stage");
+  const auto check = [&] {
+    check_batch(stages, samples, micro_batch, inputs_of);
+    FIRN_CHECK(loss_of || stages.rank() < stages.size() - 1, kOp,
+               "give a function that computes the loss of samples [first, last)",
+               "loss_of is empty on the last stage");
+  };
   most_in_flight_ = 0;
-  if (stages.size() == 1)
+  if (stages.size() == 1) {
+    check();
     return optimizer.run_batch(samples, micro_batch, [&](std::int64_t first, std::int64_t last) {
       most_in_flight_ = 1;
       return loss_of((*stage_)(inputs_of(first, last)), first, last);
     });
-  const auto& impl = optim::OptimizerAccess::impl(optimizer);
-  FIRN_CHECK(impl.model && impl.model->peers().size() == mesh_.copy().size(), kOp,
-             "call distribute(optimizer, mesh) first", "the optimizer does not know the stages");
+  }
+  auto& impl = optim::OptimizerAccess::impl(optimizer);
   require_no_dry_run();
-  require_alike(stages, Call::run_batch, samples, micro_batch);
-  Batch batch(*this, optimizer, inputs_of, loss_of);
-  return optim::run_stage(
-      optimizer, samples, micro_batch,
-      [&](const optim::StageCycle& cycle, std::int64_t i) { batch.micro_step(cycle, i); });
+  return impl.call_of_all([&] {
+    require_alike(stages, Work::run_batch, samples, micro_batch, [&] {
+      check();
+      FIRN_CHECK(impl.model && impl.model->peers().size() == mesh_.copy().size(), kOp,
+                 "call distribute(optimizer, mesh) first",
+                 "the optimizer does not know the stages");
+    });
+    Batch batch(*this, optimizer, inputs_of, loss_of);
+    return optim::run_stage(optimizer, samples, micro_batch,
+                            [&](const optim::StageCycle& cycle, std::int64_t i) {
+                              with_stages(stages, [&] { batch.micro_step(cycle, i); });
+                            });
+  });
 }
 FIRN_OUT_OF_MEMORY("Pipeline")
 
@@ -286,24 +329,30 @@ Tensor Pipeline::infer(std::int64_t samples, std::int64_t micro_batch,
                        const InputsOf& inputs_of) try {
   const Group& stages = mesh_.pp();
   const int s = stages.rank(), last = stages.size() - 1;
-  check_batch(stages, samples, micro_batch, inputs_of);
+  const auto check = [&] { check_batch(stages, samples, micro_batch, inputs_of); };
   if (last > 0) {
     require_no_dry_run();
-    require_alike(stages, Call::infer, samples, micro_batch);
+    require_alike(stages, Work::infer, samples, micro_batch, check);
+  } else {
+    check();
   }
   const NoGrad guard;
-  std::vector<Tensor> outputs;
-  for (std::int64_t i = 0; i < samples; i += micro_batch) {
-    const Tensor input =
-        s == 0 ? inputs_of(i, std::min(i + micro_batch, samples)) : receive(stages, s - 1).tensor;
-    const Tensor output = pass(*stage_, input, stages);
-    if (s < last)
-      send(stages, packed(output), s + 1);
-    else
-      outputs.push_back(output);
-  }
-  const Tensor all = s == last ? cat(outputs, 0) : Tensor();
-  return last > 0 ? from_last(stages, all) : all;
+  Tensor all;
+  with_stages(stages, [&] {
+    std::vector<Tensor> outputs;
+    for (std::int64_t i = 0; i < samples; i += micro_batch) {
+      const Tensor input =
+          s == 0 ? inputs_of(i, std::min(i + micro_batch, samples)) : receive(stages, s - 1).tensor;
+      const Tensor output = pass(*stage_, input, stages);
+      if (s < last)
+        send(stages, packed(output), s + 1);
+      else
+        outputs.push_back(output);
+    }
+    if (s == last) all = cat(outputs, 0);
+    if (last > 0) all = from_last(stages, all);
+  });
+  return all;
 }
 FIRN_OUT_OF_MEMORY("Pipeline")
 

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "firn/autograd.h"
+#include "firn/dist/group.h"
 #include "firn/io/safetensors_file.h"
 #include "firn/ops/ops.h"
 #include "firn/warning.h"
@@ -225,15 +226,31 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
   const std::size_t found = all.size();
   std::set<std::int64_t> damaged;
   std::string newest_error;
+  const autograd::StepRanks ranks = ranks_of(parts);
   for (; !all.empty(); all.pop_back()) {
     const Checkpoint& c = all.back();
     RunFile file;
+    std::string error;
+    Tensor passes_over;  // on how many ranks
+    load_on_every_rank(kOp, ranks, [&] {
+      passes_over = zeros({1}, i64, Device::cpu());
+      try {
+        file = read_run_of_ranks(kOp, c.path, ranks);
+      } catch (const IoError& e) {
+        error = e.what();
+        *passes_over.mutable_view().as<std::int64_t>() = 1;
+      }
+    });
     try {
-      file = read_run_of_ranks(kOp, c.path, ranks_of(parts));
-    } catch (const IoError& e) {
-      if (damaged.empty()) newest_error = e.what();
+      for (const autograd::Peers* peers : {ranks.copies, ranks.model})
+        if (peers && !runtime::dry_run()) peers->all_reduce(passes_over);
+    } catch (const dist::RankError&) {  // ranks that have lost each other: each goes by itself
+    }
+    if (*passes_over.view().as<std::int64_t>() > 0) {
+      if (error.empty()) error = "another rank cannot read it";
+      if (damaged.empty()) newest_error = error;
       damaged.insert(c.step);
-      warn(kOp, fmt::format("{} is passed over: {}", c.path, e.what()),
+      warn(kOp, fmt::format("{} is passed over: {}", c.path, error),
            "an older checkpoint is tried");
       continue;
     }
@@ -286,7 +303,7 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
     s.last = step;
     return;
   }
-  const std::vector<NamedTensor> whole = whole_of(std::move(entries), ranks.copies);
+  const std::vector<NamedTensor> whole = whole_of(kOp, std::move(entries), ranks.copies);
   if (!writes) {
     s.last = step;
     return;

@@ -45,24 +45,56 @@ void each_piece(std::int64_t n, const Fn& fn) {
 }
 
 /// Rank 0's text, on every rank.
-std::string text_of_first(const std::string& mine, const autograd::Peers& peers) {
-  const Tensor length =
-      tensor<std::int64_t>({static_cast<std::int64_t>(mine.size())}, {1}, Device::cpu());
+std::string text_of_first(const char* op, const std::string& mine, const autograd::Peers& peers) {
+  Tensor length, text;
+  autograd::on_every_rank(op, &peers, [&] {
+    length = tensor<std::int64_t>({static_cast<std::int64_t>(mine.size())}, {1}, Device::cpu());
+  });
   peers.broadcast(length, 0);
-  const Tensor text = zeros({*length.view().as<std::int64_t>()}, u8, Device::cpu());
+  autograd::on_every_rank(
+      op, &peers, [&] { text = zeros({*length.view().as<std::int64_t>()}, u8, Device::cpu()); });
   if (peers.rank() == 0) std::memcpy(text.mutable_view().data, mine.data(), mine.size());
   peers.broadcast(text, 0);
   return {static_cast<const char*>(text.view().data), text.bytes()};
 }
 
 /// Every rank's numbers, one rank after another.
-std::vector<std::int64_t> gather(const std::vector<std::int64_t>& mine,
+std::vector<std::int64_t> gather(const char* op, const std::vector<std::int64_t>& mine,
                                  const autograd::Peers& peers) {
   const auto n = static_cast<std::int64_t>(mine.size());
-  const Tensor all = empty({peers.size() * n}, i64, Device::cpu());
-  peers.all_gather(tensor(mine, {n}, Device::cpu()), all);
+  Tensor own, all;
+  autograd::on_every_rank(op, &peers, [&] {
+    own = tensor(mine, {n}, Device::cpu());
+    all = empty({peers.size() * n}, i64, Device::cpu());
+  });
+  peers.all_gather(own, all);
   return all.to_vector<std::int64_t>();
 }
+
+/// Sends pieces of the ranks' parts on to all others.
+class PieceSender {
+ public:
+  /// Memory for a piece; on all ranks, or none.
+  PieceSender(const char* op, const autograd::Peers& peers) : peers_(peers) {
+    autograd::on_every_rank(op, &peers, [&] {
+      bytes_ = empty({kPiece * static_cast<std::int64_t>(size_of(f64))}, u8, Device::cpu());
+    });
+  }
+
+  /// Elements [first, first + n) of rank r's part `flat`, on every rank, until the next call.
+  const void* send(const Tensor& flat, int r, std::int64_t first, std::int64_t n) const {
+    const Tensor piece = piece_of(bytes_, 0, n * static_cast<std::int64_t>(size_of(flat.dtype())));
+    if (peers_.rank() == r)
+      copy_bytes(piece.mutable_view().data, Device::cpu(), piece_of(flat, first, n).view().data,
+                 flat.device(), piece.bytes());
+    if (r > 0) peers_.broadcast(piece, r);
+    return piece.view().data;
+  }
+
+ private:
+  const autograd::Peers& peers_;
+  Tensor bytes_;
+};
 
 /// How the ranks write one file.
 class PartsFile {
@@ -74,7 +106,7 @@ class PartsFile {
     autograd::on_every_rank(op_, &peers_, [&] {
       if (first()) table = lay_out(entries, metadata);
     });
-    table = text_of_first(table, peers_);
+    table = text_of_first(op_, table, peers_);
     autograd::on_every_rank(op_, &peers_, [&] {
       if (!first()) take_places(entries, table);
     });
@@ -83,11 +115,11 @@ class PartsFile {
       file_ = std::make_unique<AtomicFile>(op_, path);
       file_->resize(bytes_);
     });
-    const std::string temporary = text_of_first(first() ? file_->temporary() : "", peers_);
+    const std::string temporary = text_of_first(op_, first() ? file_->temporary() : "", peers_);
     autograd::on_every_rank(op_, &peers_, [&] {
       if (!first() && ranks_open_one_file()) part_.emplace(op_, temporary, bytes_);
     });
-    const auto open = gather({first() || (part_ && part_->is_open()) ? 1 : 0}, peers_);
+    const auto open = gather(op_, {first() || (part_ && part_->is_open()) ? 1 : 0}, peers_);
     shared_ = ranks_open_one_file() &&
               std::all_of(open.begin(), open.end(), [](std::int64_t o) { return o == 1; });
   }
@@ -177,7 +209,7 @@ class PartsFile {
       }
       if (!first()) part_->flush();
     });
-    const auto all = gather(mine, peers_);
+    const auto all = gather(op_, mine, peers_);
     for (int r = 0; r < peers_.size(); ++r)
       for (std::size_t i = 0; i < divided_.size(); ++i)
         crc_of(i, r) = all[static_cast<std::size_t>(r) * divided_.size() + i];
@@ -186,18 +218,17 @@ class PartsFile {
   /// Rank 0 writes what the others send. If it cannot, it goes on receiving, and throws afterwards.
   void send_to_first() {
     std::exception_ptr failure;
+    const PieceSender sender(op_, peers_);
     for (std::size_t i = 0; i < divided_.size(); ++i) {
       const Divided& d = divided_[i];
       for (int r = 0; r < peers_.size(); ++r)
         each_piece(d.size(r), [&](std::int64_t at, std::int64_t n) {
-          const Tensor t = peers_.rank() == r ? on_cpu(piece_of(d.entry->parts.part, at, n))
-                                              : empty({n}, d.dtype(), Device::cpu());
-          if (r > 0) peers_.broadcast(t, r);
+          const void* const piece = sender.send(d.entry->parts.part, r, at, n);
           if (!first() || failure) return;
+          const std::size_t bytes = static_cast<std::size_t>(n) * size_of(d.dtype());
           try {
-            crc_of(i, r) =
-                crc32(static_cast<std::uint32_t>(crc_of(i, r)), t.view().data, t.bytes());
-            write_at(d.byte_of(d.begin(r) + at), t.view().data, t.bytes());
+            crc_of(i, r) = crc32(static_cast<std::uint32_t>(crc_of(i, r)), piece, bytes);
+            write_at(d.byte_of(d.begin(r) + at), piece, bytes);
           } catch (...) {
             failure = std::current_exception();
           }
@@ -270,27 +301,36 @@ void write_parts(const char* op, const std::string& path, std::vector<RunEntry> 
   PartsFile(op, path, entries, metadata, peers).write();
 }
 
-std::vector<NamedTensor> whole_of(std::vector<RunEntry> entries, const autograd::Peers* peers) {
+std::vector<NamedTensor> whole_of(const char* op, std::vector<RunEntry> entries,
+                                  const autograd::Peers* peers) {
   std::vector<NamedTensor> out;
-  for (RunEntry& e : entries) {
-    if (!e.parts.any()) {
-      out.push_back({std::move(e.name), std::move(e.tensor)});
-      continue;
+  const bool keeps = !peers || peers->rank() == 0;
+  bool any = false;
+  autograd::on_every_rank(op, peers, [&] {
+    for (RunEntry& e : entries) {
+      any = any || e.parts.any();
+      out.push_back({e.name, !e.parts.any() ? e.tensor
+                                            : empty(keeps ? e.tensor.shape() : Shape{0},
+                                                    e.tensor.dtype(), Device::cpu())});
     }
-    const DType dtype = e.tensor.dtype();
-    const bool keeps = peers->rank() == 0;
-    const Tensor whole = empty(keeps ? e.tensor.shape() : Shape{0}, dtype, Device::cpu());
-    const Tensor flat = whole.reshape({whole.numel()});
+  });
+  if (!any) return out;
+  const PieceSender sender(op, *peers);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const optim::TensorParts& parts = entries[i].parts;
+    if (!parts.any()) continue;
+    const Tensor& whole = out[i].tensor;
+    auto* const to = static_cast<std::byte*>(whole.mutable_view().data);
     for (int r = 0; r < peers->size(); ++r) {
-      const auto bounds = e.parts.bounds.begin() + r;
+      const auto bounds = parts.bounds.begin() + r;
       each_piece(bounds[1] - bounds[0], [&](std::int64_t at, std::int64_t n) {
-        const Tensor t = peers->rank() == r ? on_cpu(piece_of(e.parts.part, at, n))
-                                            : empty({n}, dtype, Device::cpu());
-        if (r > 0) peers->broadcast(t, r);
-        if (keeps) piece_of(flat, bounds[0] + at, n).copy_(t);
+        const void* const piece = sender.send(parts.part, r, at, n);
+        const std::size_t size = size_of(whole.dtype());
+        if (keeps)
+          std::memcpy(to + static_cast<std::size_t>(bounds[0] + at) * size, piece,
+                      static_cast<std::size_t>(n) * size);
       });
     }
-    out.push_back({std::move(e.name), whole});
   }
   return out;
 }

@@ -22,6 +22,7 @@ void write_parts(const char* op, const std::string& path, std::vector<RunEntry> 
                  std::span<const Metadata> metadata, const autograd::Peers& peers);
 
 /// Rank 0 gets the whole of each entry. A call of all ranks; null: there are no parts.
-std::vector<NamedTensor> whole_of(std::vector<RunEntry> entries, const autograd::Peers* peers);
+std::vector<NamedTensor> whole_of(const char* op, std::vector<RunEntry> entries,
+                                  const autograd::Peers* peers);
 
 }  // namespace firn::io

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -102,31 +103,45 @@ std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts)
                  "save between two steps; outside of run_batch(), zero_grad() drops the cycle",
                  "the optimizer of \"{}\": {}", slot.name, slot.not_saved);
   });
-  slots = slots_of(op, parts, SlotsOf::all_ranks);
-  const bool in_batch =
-      std::any_of(slots.begin(), slots.end(), [](const RunSlot& s) { return s.in_batch; });
+  for (const RunPart& part : parts)
+    if (const auto& gather = RunAccess::source(part).gather) gather();
   std::vector<RunEntry> entries;
-  std::vector<std::size_t> places;  // of streams
-  std::vector<Tensor> streams;
-  for (const RunSlot& slot : slots) {
-    if (slot.left_out) continue;
-    Tensor saved = in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor;
-    // Reading a divided weight is a call of all ranks, and one rank writes it.
-    if (!slot.parts.any() && saved.storage()->is_lent()) saved = saved.clone();
-    if (slot.is_stream) {
-      places.push_back(entries.size());
-      streams.push_back(saved);
+  std::vector<std::size_t> places;                     // of streams
+  std::vector<std::pair<std::size_t, Tensor>> copies;  // of weights that are lent
+  std::optional<StreamsOfRanks> streams;
+  autograd::on_every_rank(op, ranks, [&] {
+    slots = slots_of(op, parts, SlotsOf::all_ranks);
+    const bool in_batch =
+        std::any_of(slots.begin(), slots.end(), [](const RunSlot& s) { return s.in_batch; });
+    for (const RunSlot& slot : slots) {
+      if (slot.left_out) continue;
+      Tensor saved = in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor;
+      // Reading a divided weight is a call of all ranks, and one rank writes it.
+      if (!slot.parts.any() && saved.storage()->is_lent())
+        copies.emplace_back(entries.size(), empty({saved.numel()}, saved.dtype(), saved.device())
+                                                .as_strided(saved.shape(), saved.strides(), 0));
+      if (slot.is_stream) places.push_back(entries.size());
+      entries.push_back({slot.name, saved, slot.parts});
     }
-    entries.push_back({slot.name, saved, slot.parts});
+    streams.emplace(ranks.copies, places.size());
+  });
+  for (const auto& [i, copy] : copies) {
+    kernels::copy(entries[i].tensor.view(), copy.mutable_view(), current_stream(copy.device()));
+    entries[i].tensor = copy;
   }
-  streams = streams_of_ranks(ranks.copies, std::move(streams));
-  for (std::size_t i = 0; i < places.size(); ++i) entries[places[i]].tensor = streams[i];
+  for (std::size_t i = 0; i < places.size(); ++i) streams->set_own(i, entries[places[i]].tensor);
+  streams->exchange();
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (const Tensor rows = streams->rows(i); rows.defined()) entries[places[i]].tensor = rows;
   return entries;
 }
 
-void restore_run(const char* op, const std::string& path, RunFile file,
-                 std::span<const RunPart> parts, const LoadRunOptions& options) {
-  const NoGrad guard;
+namespace {
+
+/// Compares the file with the parts. Returns what writes it into them, and must not throw.
+std::vector<std::function<void()>> prepared_writes(const char* op, const std::string& path,
+                                                   RunFile file, std::span<const RunPart> parts,
+                                                   const LoadRunOptions& options) {
   if (file.version != kRunVersion)
     throw IoError(
         op, path,
@@ -184,6 +199,17 @@ void restore_run(const char* op, const std::string& path, RunFile file,
       to.storage()->bump_version(op);
     });
   }
+  return writes;
+}
+
+}  // namespace
+
+void restore_run(const char* op, const std::string& path, RunFile file,
+                 std::span<const RunPart> parts, const LoadRunOptions& options) {
+  const NoGrad guard;
+  std::vector<std::function<void()>> writes;
+  load_on_every_rank(op, ranks_of(parts),
+                     [&] { writes = prepared_writes(op, path, std::move(file), parts, options); });
   for (const auto& write : writes) write();
 }
 
@@ -199,7 +225,10 @@ FIRN_OUT_OF_MEMORY("save_run")
 void load_run(const std::string& path, std::span<const RunPart> parts,
               const LoadRunOptions& options) try {
   constexpr const char* kOp = "load_run";
-  restore_run(kOp, path, read_run_of_ranks(kOp, path, ranks_of(parts)), parts, options);
+  const autograd::StepRanks ranks = ranks_of(parts);
+  RunFile file;
+  load_on_every_rank(kOp, ranks, [&] { file = read_run_of_ranks(kOp, path, ranks); });
+  restore_run(kOp, path, std::move(file), parts, options);
 }
 FIRN_OUT_OF_MEMORY("load_run")
 

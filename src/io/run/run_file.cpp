@@ -104,7 +104,7 @@ void write_run_of_ranks(const char* op, const std::string& path, std::vector<Run
     return autograd::on_every_rank(op, ranks.model, [&] {
       write_parts(op, path, std::move(entries), metadata, *ranks.copies);
     });
-  const std::vector<NamedTensor> whole = whole_of(std::move(entries), nullptr);
+  const std::vector<NamedTensor> whole = whole_of(op, std::move(entries), nullptr);
   on_first_copy(op, ranks, [&] { write_run(op, path, whole, metadata); });
 }
 

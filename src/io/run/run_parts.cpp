@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "firn/data/loader.h"
 #include "firn/data/resident_batches.h"
+#include "firn/dist/group.h"
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
 #include "nn/shown_weights.h"
@@ -98,7 +99,8 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
              "a backward() of the optimizer \"{}\" is running", prefix);
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   std::vector<RunSlot> out;
-  auto state = whose == SlotsOf::all_ranks ? impl.state_of_all_ranks() : impl.state(nullptr);
+  auto state =
+      whose == SlotsOf::all_ranks ? std::exchange(impl.state_of_all, {}) : impl.state(nullptr);
   if (whose == SlotsOf::this_rank)
     for (auto& e : impl.batch_in_file()) state.push_back(std::move(e));
   const std::string touched_name = join(prefix, "touched");
@@ -184,12 +186,13 @@ RunPart::RunPart(std::string name, nn::Module& module) {
 RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
 RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
   check_name(name);
-  source_ = std::make_shared<const RunPart::Source>(RunPart::Source{
-      &optimizer,
-      [name = std::move(name), &optimizer](SlotsOf whose) {
-        return optimizer_slots(name, optimizer, whose);
-      },
-      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).step_ranks(); }});
+  source_ = std::make_shared<const RunPart::Source>(
+      RunPart::Source{&optimizer,
+                      [name = std::move(name), &optimizer](SlotsOf whose) {
+                        return optimizer_slots(name, optimizer, whose);
+                      },
+                      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).step_ranks(); },
+                      [&optimizer] { optim::OptimizerAccess::impl(optimizer).gather_state(); }});
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {
@@ -247,6 +250,19 @@ void on_first_copy(const char* op, const autograd::StepRanks& ranks,
   autograd::on_every_rank(op, ranks, [&] {
     if (!ranks.copies || ranks.copies->rank() == 0) function();
   });
+}
+
+void load_on_every_rank(const char* op, const autograd::StepRanks& ranks,
+                        const std::function<void()>& function) {
+  bool done = false;
+  try {
+    autograd::on_every_rank(op, ranks, [&] {
+      function();
+      done = true;
+    });
+  } catch (const dist::RankError& e) {
+    if (!done || e.op() == op) throw;  // another rank has failed; else the group is broken
+  }
 }
 
 void require_own_path(const char* op, const std::string& path, const autograd::StepRanks& ranks) {

@@ -45,14 +45,15 @@ struct RunSlot {
   std::int64_t optional_part = 0;  ///< the number, from 1 on, of the optional_part() it is of
 };
 
-/// Whose values slots have. Of all ranks: a call of all, in which rank 0 receives what an optimizer
-/// has collected on each.
+/// Whose values slots have. Of all ranks: what RunPart::Source::gather has brought to rank 0.
 enum class SlotsOf : std::uint8_t { this_rank, all_ranks };
 
 struct RunPart::Source {
   const void* object = nullptr;  ///< what the part refers to
   std::function<std::vector<RunSlot>(SlotsOf)> slots;
-  std::function<autograd::StepRanks()> ranks = {};  ///< of an optimizer
+  // Of an optimizer:
+  std::function<autograd::StepRanks()> ranks = {};
+  std::function<void()> gather = {};  ///< a call of all ranks, before slots(SlotsOf::all_ranks)
   bool optional = false;
 };
 
@@ -83,6 +84,10 @@ autograd::StepRanks ranks_of(std::span<const RunPart> parts);
 /// model.
 void on_first_copy(const char* op, const autograd::StepRanks& ranks,
                    const std::function<void()>& function);
+/// autograd::on_every_rank() of what loads a run: of ranks that have lost each other, each loads by
+/// itself.
+void load_on_every_rank(const char* op, const autograd::StepRanks& ranks,
+                        const std::function<void()>& function);
 /// Throws Error on every rank if two ranks with parts of one model would write to the same path.
 void require_own_path(const char* op, const std::string& path, const autograd::StepRanks& ranks);
 

@@ -10,30 +10,43 @@
 
 namespace firn::io {
 
-std::vector<Tensor> streams_of_ranks(const autograd::Peers* copies, std::vector<Tensor> mine) {
-  if (!copies || copies->size() == 1 || mine.empty() || runtime::dry_run()) return mine;
-  const auto streams = static_cast<std::int64_t>(mine.size());
-  const std::int64_t ranks = copies->size();
-  const Tensor own = empty({streams, 2}, i64, Device::cpu()),
-               all = empty({ranks, streams, 2}, i64, Device::cpu());
-  constexpr std::size_t kBytes = 2 * sizeof(std::int64_t);
-  auto* const words = own.mutable_view().as<std::int64_t>();
-  for (std::size_t i = 0; i < mine.size(); ++i)
-    std::memcpy(words + 2 * i, mine[i].view().data, kBytes);
-  copies->all_gather(own, all);
-  for (std::int64_t i = 0; i < streams; ++i) {
-    const auto of_rank = [&](std::int64_t r) {
-      return all.view().as<std::int64_t>() + 2 * (r * streams + i);
-    };
-    const Tensor rows = empty({ranks, 2}, i64, Device::cpu());
-    bool same = true;
-    for (std::int64_t r = 0; r < ranks; ++r) {
-      same = same && std::equal(of_rank(r), of_rank(r) + 2, of_rank(0));
-      std::memcpy(rows.mutable_view().as<std::int64_t>() + 2 * r, of_rank(r), kBytes);
-    }
-    if (!same) mine[static_cast<std::size_t>(i)] = rows;
+namespace {
+
+constexpr std::size_t kBytes = 2 * sizeof(std::int64_t);  // seed and offset
+
+}  // namespace
+
+StreamsOfRanks::StreamsOfRanks(const autograd::Peers* copies, std::size_t streams)
+    : copies_(copies && copies->size() > 1 && streams > 0 && !runtime::dry_run() ? copies
+                                                                                 : nullptr) {
+  if (!copies_) return;
+  const auto n = static_cast<std::int64_t>(streams);
+  const std::int64_t ranks = copies_->size();
+  own_ = empty({n, 2}, i64, Device::cpu());
+  all_ = empty({ranks, n, 2}, i64, Device::cpu());
+  for (std::size_t i = 0; i < streams; ++i) rows_.push_back(empty({ranks, 2}, i64, Device::cpu()));
+}
+
+void StreamsOfRanks::set_own(std::size_t i, const Tensor& stream) const {
+  if (copies_)
+    std::memcpy(own_.mutable_view().as<std::int64_t>() + 2 * i, stream.view().data, kBytes);
+}
+
+void StreamsOfRanks::exchange() const {
+  if (copies_) copies_->all_gather(own_, all_);
+}
+
+Tensor StreamsOfRanks::rows(std::size_t i) const {
+  if (!copies_) return {};
+  const auto of_rank = [&](std::size_t r) {
+    return all_.view().as<std::int64_t>() + 2 * (r * rows_.size() + i);
+  };
+  bool same = true;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(copies_->size()); ++r) {
+    same = same && std::equal(of_rank(r), of_rank(r) + 2, of_rank(0));
+    std::memcpy(rows_[i].mutable_view().as<std::int64_t>() + 2 * r, of_rank(r), kBytes);
   }
-  return mine;
+  return same ? Tensor() : rows_[i];
 }
 
 bool is_stream(const Tensor& read) noexcept {

@@ -98,12 +98,10 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     try {
       impl.about_to_change_restored();
       const CutScope cut(impl, quantum > 0 ? std::min(quantum, samples) : size, retries);
-      try {
-        return run_in_parts(optimizer, samples, size, loss, ask.between);
-      }
-      FIRN_OUT_OF_MEMORY("run_batch")  // of the loss, too
+      return run_in_parts(optimizer, samples, size, loss, ask.between);
     } catch (const OutOfMemory& e) {
       if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
+      if (impl.ended_by_others) throw;
       if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
       // The stream of exact mode is that of all ranks, on which the others go on.
       if (quantum > 0 && impl.has_ranks()) {
@@ -118,10 +116,11 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
                         "checkpoint() and more ranks take less memory",
                         e.message(), quantum),
             e.requested_bytes());
-      if (size == 1 || (!coupling.layer.empty() && !ask.split_statistics))
-        impl.split_size = begun;  // none has worked
+      const bool refused = !coupling.layer.empty() && !ask.split_statistics;
+      if (size == 1 || refused) impl.split_size = begun;  // none has worked
+      impl.agree_to_retry(size > 1 && !refused);
       if (size == 1) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
-      if (!coupling.layer.empty() && !ask.split_statistics)
+      if (refused)
         throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),
                           e.requested_bytes());
     }
@@ -134,28 +133,30 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
 
 StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
                                 const LossOf& loss) try {
-  const std::string& op = impl().store.op();
-  impl().require_outside_cycle("run_batch()");
-  require_batch(op, samples, loss);
-  FIRN_CHECK(micro_batch >= 1, op, "give 1 or more; MicroBatch::within(bytes) plans it",
-             "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
-  require_quanta(op, impl().options, samples, micro_batch);
-  return impl().told_if_out_of_memory([&] {
+  Impl& impl = this->impl();
+  const std::string& op = impl.store.op();
+  impl.require_outside_cycle("run_batch()");
+  return impl.call_of_all([&] {
+    require_batch(op, samples, loss);
+    FIRN_CHECK(micro_batch >= 1, op, "give 1 or more; MicroBatch::within(bytes) plans it",
+               "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
+    require_quanta(op, impl.options, samples, micro_batch);
     try {
       return run_in_parts(*this, samples, micro_batch, loss);
     } catch (const OutOfMemory& e) {
-      if (impl().hooks.capturing() || runtime::dry_run() || impl().options.exact.quantum > 0) throw;
-      advise(*this, op, impl().store.device(), samples, {}, loss, e);
+      if (impl.hooks.capturing() || runtime::dry_run() || impl.options.exact.quantum > 0) throw;
+      advise(*this, op, impl.store.device(), samples, {}, loss, e);
     }
   });
 }
 FIRN_OUT_OF_MEMORY("run_batch")
 
-StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
-                                const LossOf& loss) try {
-  Impl& impl = this->impl();
-  const std::string op = impl.store.op();
-  impl.require_outside_cycle("run_batch()");
+namespace {
+
+/// Throws Error unless run_batch() can cut these samples as it is asked to.
+void require_cut(const OptimizerAccess::Impl& impl, std::int64_t samples, const MicroBatch& ask,
+                 const LossOf& loss) {
+  const std::string& op = impl.store.op();
   require_batch(op, samples, loss);
   FIRN_CHECK(ask.size >= 0, op, "0 plans the size", "micro-batches of {} samples", ask.size);
   FIRN_CHECK(ask.size == 0 || ask.budget == 0, op, "give one of them",
@@ -163,18 +164,31 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
   FIRN_CHECK(!ask.between || impl.options.exact.quantum > 0, op, "set StepOptions::exact",
              "MicroBatch::between is called between quanta, and the optimizer has none");
   if (ask.size > 0) require_quanta(op, impl.options, samples, ask.size);
-  impl.require_no_cycle();
   FIRN_CHECK(!impl.hooks.capturing() || ask.size > 0, op,
              "run the step once before, and give the size it took",
              "a cycle that is captured cannot be planned");
-  if (!same(impl.split, ask) || impl.split_size == 0) {
-    impl.split_size = 0;  // if the plan throws
-    const std::int64_t size =
-        ask.size > 0 ? ask.size : planned_size(*this, op, impl.store.device(), samples, ask, loss);
-    impl.split = ask;
-    impl.split_size = size;
-  }
-  return impl.told_if_out_of_memory([&] { return run_halving(*this, samples, ask, loss); });
+}
+
+}  // namespace
+
+StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
+                                const LossOf& loss) try {
+  Impl& impl = this->impl();
+  impl.require_outside_cycle("run_batch()");
+  return impl.call_of_all([&] {
+    require_cut(impl, samples, ask, loss);
+    impl.require_no_cycle();
+    if (!same(impl.split, ask) || impl.split_size == 0) {
+      impl.split_size = 0;  // if the plan throws
+      const std::int64_t size =
+          ask.size > 0
+              ? ask.size
+              : planned_size(*this, impl.store.op(), impl.store.device(), samples, ask, loss);
+      impl.split = ask;
+      impl.split_size = size;
+    }
+    return run_halving(*this, samples, ask, loss);
+  });
 }
 FIRN_OUT_OF_MEMORY("run_batch")
 

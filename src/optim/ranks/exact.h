@@ -104,6 +104,8 @@ class ExactSums {
   }
 
  private:
+  /// The nodes that stand on each rank, in `out` of rank 0.
+  Partial collect_nodes(const ParamStore& store, Partial out, const autograd::Peers& peers) const;
   struct Part {
     CycleSums sums;                 ///< unless in_memory()
     Tensor scalars = {};            ///< if in_memory(): u8, the same

@@ -68,34 +68,49 @@ ExactSums::Partial ExactSums::collect(const ParamStore& store, std::int64_t samp
       out.nodes.push_back({entry.range, entry.value.sums, entry.value.gradients});
     return out;
   }
-  const auto records = std::make_unique<NodeRecords>();
-  records->count = static_cast<std::int64_t>(mine.size());
-  for (std::size_t j = 0; j < mine.size(); ++j)
-    records->nodes[j] = {mine[j].range, mine[j].value.sums};
-  const Tensor of_rank = bytes_of(records.get(), sizeof(NodeRecords));
-  const Tensor of_all = empty({peers->size() * of_rank.numel()}, DType::u8, Device::cpu());
-  peers->all_gather(of_rank, of_all);
-  std::vector<Tensor> unused;
-  for (int r = 0; r < peers->size(); ++r) {
-    std::memcpy(records.get(), of_all.view().as<std::uint8_t>() + r * of_rank.numel(),
-                sizeof(NodeRecords));
-    for (std::size_t j = 0; j < static_cast<std::size_t>(records->count); ++j) {
-      std::vector<Tensor> gradients;
-      if (peers->rank() == r) {
-        gradients = mine[j].value.gradients;
-      } else if (peers->rank() == 0) {
-        gradients = store.reserve_gradients();
-      } else {
-        if (unused.empty()) unused = store.reserve_gradients();
-        gradients = unused;
+  return collect_nodes(store, std::move(out), *peers);
+}
+
+ExactSums::Partial ExactSums::collect_nodes(const ParamStore& store, Partial out,
+                                            const autograd::Peers& peers) const {
+  const auto& mine = this->mine().stack.entries();
+  const auto ranks = static_cast<std::size_t>(peers.size());
+  const auto together = [&](const auto& fn) {
+    autograd::on_every_rank(store.op().c_str(), &peers, fn);
+  };
+  std::vector<NodeRecords> records;
+  Tensor of_rank, of_all;
+  together([&] {
+    records.resize(ranks);
+    NodeRecords& own = records.front();
+    own.count = static_cast<std::int64_t>(mine.size());
+    for (std::size_t j = 0; j < mine.size(); ++j)
+      own.nodes[j] = {mine[j].range, mine[j].value.sums};
+    of_rank = bytes_of(&own, sizeof(own));
+    of_all = empty({peers.size() * of_rank.numel()}, DType::u8, Device::cpu());
+  });
+  peers.all_gather(of_rank, of_all);
+  std::memcpy(records.data(), of_all.view().as<std::uint8_t>(), ranks * sizeof(NodeRecords));
+  std::vector<std::vector<std::vector<Tensor>>> places(ranks);  // of each node
+  together([&] {
+    std::vector<Tensor> unused;
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t j = 0; j < static_cast<std::size_t>(records[r].count); ++j) {
+        const bool own = static_cast<std::size_t>(peers.rank()) == r;
+        if (!own && peers.rank() != 0 && unused.empty()) unused = store.reserve_gradients();
+        places[r].push_back(own                 ? mine[j].value.gradients
+                            : peers.rank() == 0 ? store.reserve_gradients()
+                                                : unused);
       }
+  });
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t j = 0; j < places[r].size(); ++j) {
       if (r > 0)
-        for (const Tensor& t : gradients) peers->broadcast(t, r);
-      if (peers->rank() == 0)
+        for (const Tensor& t : places[r][j]) peers.broadcast(t, static_cast<int>(r));
+      if (peers.rank() == 0)
         out.nodes.push_back(
-            {records->nodes[j].range, records->nodes[j].sums, std::move(gradients)});
+            {records[r].nodes[j].range, records[r].nodes[j].sums, std::move(places[r][j])});
     }
-  }
   return out;
 }
 
@@ -194,8 +209,12 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
 
 void Optimizer::Impl::add_batch_so_far(std::vector<StateEntry>& state,
                                        const std::vector<std::uint8_t>& received) {
-  const ExactSums::Partial partial =
-      exact.collect(store, batch, received, has_ranks() ? &ranks->peers() : nullptr);
+  const autograd::Peers* const peers = has_ranks() ? &ranks->peers() : nullptr;
+  const ExactSums::Partial partial = exact.collect(store, batch, received, peers);
+  autograd::on_every_rank(store.op().c_str(), peers, [&] { add_batch(state, partial); });
+}
+
+void Optimizer::Impl::add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial) {
   // The rest of the state is that before the batch.
   const Tensor step_state = store.step_state().clone(), progress = progress_memory.clone();
   const math::SeedSums sums = at.micro_steps > 0 ? sums_before : seed_sums();

@@ -169,6 +169,12 @@ std::span<const RankRecord> RankExchange::tell(const std::string& op, const Rank
   return records_;
 }
 
+bool RankExchange::any_begun() const noexcept {
+  return std::any_of(records_.begin(), records_.end(), [](const RankRecord& r) {
+    return r.outcome == autograd::Outcome::done || r.what != 0;
+  });
+}
+
 // ---- Of the optimizer ----
 
 void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, std::int64_t of_all) {
@@ -324,28 +330,45 @@ std::string Optimizer::Impl::why_not_saved() const {
   return {};
 }
 
-std::vector<StateEntry> Optimizer::Impl::state_of_all_ranks() {
+void Optimizer::Impl::gather_state() {
   const bool others = has_ranks() && !runtime::dry_run();
-  auto out = state(others ? &ranks->peers() : nullptr);
+  const autograd::Peers* const peers = others ? &ranks->peers() : nullptr;
+  const auto together = [&](const auto& fn) {
+    autograd::on_every_rank(store.op().c_str(), peers, fn);
+  };
+  std::vector<std::uint8_t> received;
+  together([&] {
+    state(nullptr);  // what needs no other rank has memory
+    received = !in_batch()      ? store.ledger().noted()
+               : exact.loaded() ? exact.loaded()->received
+                                : exact.received();
+  });
+  auto out = state(peers);
   if (in_batch()) {
-    std::vector<std::uint8_t> had = exact.loaded() ? exact.loaded()->received : exact.received();
-    if (others) ranks->tell(store.op(), record_of_save(), had);
-    add_batch_so_far(out, had);
-    return out;
+    if (others) ranks->tell(store.op(), record_of_save(), received);
+    add_batch_so_far(out, received);
+  } else if (others) {
+    const CycleSums all = sum_of(ranks->tell(store.op(), record_of_save(), received));
+    if (all.micro_steps > 0) add_cycle_so_far(out, received, all);
   }
-  if (!others) return out;
-  std::vector<std::uint8_t> received = store.ledger().noted();
-  const auto records = ranks->tell(store.op(), record_of_save(), received);
-  const CycleSums all = sum_of(records);
-  if (all.micro_steps == 0) return out;
+  state_of_all = std::move(out);
+}
+
+void Optimizer::Impl::add_cycle_so_far(std::vector<StateEntry>& state,
+                                       const std::vector<std::uint8_t>& received,
+                                       const CycleSums& all) {
   std::vector<Tensor> gradients;  // divided ones are those of all ranks
-  if (!buckets) {
-    const OwnerScope owner(Owner::gradients);
-    for (const Tensor& g : store.gradients()) gradients.push_back(g.clone());
-    add_ranks(gradients, all.unit);
-  }
-  const Tensor touched = store.ledger().flags().clone(), step_state = store.step_state().clone(),
-               progress = progress_memory.clone();
+  Tensor touched, step_state, progress;
+  autograd::on_every_rank(store.op().c_str(), &ranks->peers(), [&] {
+    if (!buckets) {
+      const OwnerScope owner(Owner::gradients);
+      for (const Tensor& g : store.gradients()) gradients.push_back(g.clone());
+    }
+    touched = store.ledger().flags().clone();
+    step_state = store.step_state().clone();
+    progress = progress_memory.clone();
+  });
+  if (!buckets) add_ranks(gradients, all.unit);
   write_bytes(touched, received.data(), received.size());
   const math::SeedSums sums = all.after(at.micro_steps > 0 ? sums_before : seed_sums());
   write_bytes(step_state, &sums, sizeof(sums));
@@ -353,14 +376,13 @@ std::vector<StateEntry> Optimizer::Impl::state_of_all_ranks() {
   place.counted += all.micro_steps - place.micro_steps;
   place.micro_steps = all.micro_steps;
   std::size_t parameter = 0;
-  for (StateEntry& e : out) {
+  for (StateEntry& e : state) {
     if (e.name == "touched") e.tensor = touched;
     if (e.name == "step_state") e.tensor = step_state;
     if (e.name == "cycle") e.tensor = progress;
     if (!buckets && e.name.ends_with(".gradient"))
       e.tensor = store.gradient_in(gradients, parameter++);
   }
-  return out;
 }
 
 void Optimizer::Impl::leave_to_first_rank() {

@@ -30,7 +30,8 @@ struct RankRecord {
   std::int64_t dropped = 0;    ///< cycles, since the last one that has ended
   std::int64_t batch = 0;      ///< samples of all ranks, if run_batch() was told
   std::int64_t members = 0;
-  std::int64_t what = 0;   ///< the bucket that comes next, of a place that has one
+  std::int64_t what = 0;   ///< the bucket that comes next, of a place that has one; of a rank that
+                           ///< has failed whether it had begun the cycle
   std::int64_t turns = 0;  ///< micro-steps that this rank will make; 0: it is not known
   autograd::Outcome outcome = autograd::Outcome::done;
   double rate = 0, scale = 1;          ///< learning rate and loss scale of the step
@@ -53,6 +54,8 @@ class RankExchange {
   /// Peers::agree() does if another rank tells that it has failed.
   std::span<const RankRecord> tell(const std::string& op, const RankRecord& record,
                                    std::span<std::uint8_t> received);
+  /// Whether a rank had begun a cycle when they told each other of the last one.
+  bool any_begun() const noexcept;
   /// What the gradients of all ranks come to together, each having found out of its part `mine`.
   math::GradientSummary tell_summary(const math::GradientSummary& mine) const;
 

@@ -19,8 +19,8 @@ Tensor own_part(const ParamStore::Bucket& b, const Tensor& memory, int rank) {
 }  // namespace
 
 LentWeights::LentWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers,
-                         Meet meet)
-    : store_(store), peers_(std::move(peers)), meet_(std::move(meet)) {
+                         Meet meet, Fail fail)
+    : store_(store), peers_(std::move(peers)), meet_(std::move(meet)), fail_(std::move(fail)) {
   const auto& buckets = store_.buckets();
   loans_.resize(buckets.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -63,8 +63,13 @@ void LentWeights::bring(std::size_t b) {
 
 Tensor LentWeights::prepare(std::size_t b) {
   const ParamStore::Bucket& bucket = store_.buckets()[b];
-  // If there is no memory, the others learn it where they meet.
-  const Tensor memory = store_.weight_memory(bucket);
+  Tensor memory;
+  try {
+    memory = store_.weight_memory(bucket);
+  } catch (...) {  // the others learn it where they meet
+    fail_(std::current_exception());
+    throw;
+  }
   if (!runtime::dry_run()) meet_(b);
   if (bucket.kept.size() > 0)
     kernels::copy(store_.kept_weight(bucket).view(),

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,8 +24,11 @@ class LentWeights final : public StorageLender, public autograd::Lender {
  public:
   /// Called before the ranks bring a bucket together: they tell each other which one.
   using Meet = std::function<void(std::size_t bucket)>;
+  /// Called in place of that by a rank which has no memory for the bucket: the others throw, too.
+  using Fail = std::function<void(const std::exception_ptr& failure)>;
   /// From now on the weights are lent here. Told of scopes of this thread.
-  LentWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Meet meet);
+  LentWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Meet meet,
+              Fail fail);
   /// The weights have no values from now on.
   ~LentWeights();
   LentWeights(const LentWeights&) = delete;
@@ -78,6 +82,7 @@ class LentWeights final : public StorageLender, public autograd::Lender {
   const ParamStore& store_;
   std::shared_ptr<const autograd::Peers> peers_;
   Meet meet_;
+  Fail fail_;
   std::unordered_map<const Storage*, std::size_t> bucket_of_;
   std::vector<Loan> loans_;
   Foresight foresight_;

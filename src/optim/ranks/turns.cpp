@@ -36,9 +36,13 @@ void Optimizer::Impl::divide_gradients() {
   write_bytes(counted, all.data(), all.size());
   parts_held = false;
   if (!store.weights_divided()) return;
-  lent = std::make_unique<LentWeights>(store, ranks->share_peers(), [this](std::size_t bucket) {
-    meet(CyclePlace::weights, bucket);
-  });
+  lent = std::make_unique<LentWeights>(
+      store, ranks->share_peers(),
+      [this](std::size_t bucket) { meet(CyclePlace::weights, bucket); },
+      [this](const std::exception_ptr& failure) {
+        await_failure();  // outside of a cycle, too
+        tell_failure(failure);
+      });
 }
 
 RankRecord Optimizer::Impl::record_of_turn(autograd::Outcome outcome) const {
@@ -189,22 +193,27 @@ void Optimizer::Impl::idle_turn() {
   run_guarded([this] { take_turn_of_others(seed_sums().unit); }, nullptr);
 }
 
-void Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last,
-                                   bool forgotten) noexcept {
-  if (!has_ranks() || runtime::dry_run() || failure_told) return;
+bool Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last) noexcept {
+  if (!has_ranks() || runtime::dry_run() || failure_told) return false;
   autograd::Outcome outcome = autograd::outcome_of(failure);
-  if (!buckets) {
-    if (model) return;  // who waits for a part of the model is not at the end of a cycle
-    if (outcome == autograd::Outcome::out_of_memory && !last) return;
-    outcome = autograd::Outcome::failed;
-  }
+  if (!buckets && outcome == autograd::Outcome::out_of_memory && !last) return false;
+  if (!buckets || last) outcome = autograd::Outcome::failed;  // the others do not try again
   failure_told = true;
   try {
     std::vector<std::uint8_t> nothing(store.ledger().size());
-    tell(record_of_turn(outcome), nothing);
-  } catch (...) {  // NOLINT: what has failed here says more
+    RankRecord record = record_of_turn(outcome);
+    record.what = begun ? 1 : 0;
+    tell(record, nothing);
+  } catch (...) {  // what has failed here says more
+    ended_by_others = true;
   }
-  if (forgotten) dropped = 1;  // this cycle
+  return true;
+}
+
+void Optimizer::Impl::agree_to_retry(bool again) const {
+  if (!has_ranks() || !failure_told) return;
+  ranks->peers().agree(store.op().c_str(),
+                       again ? autograd::Outcome::done : autograd::Outcome::failed);
 }
 
 math::GradientSummary Optimizer::Impl::summary_of_parts(const Tensor& of) const {

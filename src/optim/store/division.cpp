@@ -201,7 +201,9 @@ void ParamStore::gather_weights(const autograd::Peers& peers) const {
 
 Tensor ParamStore::gather(const Arena& a, const Tensor& kept, std::int64_t unit,
                           const autograd::Peers& peers) const {
-  const Tensor whole = empty({a.elements / unit}, kept.dtype(), device_);
+  Tensor whole;
+  autograd::on_every_rank(op_.c_str(), &peers,
+                          [&] { whole = empty({a.elements / unit}, kept.dtype(), device_); });
   for (const Run& run : a.runs) {
     const auto in_units = [unit](const Share& s) { return Share{s.first / unit, s.last / unit}; };
     const Tensor mine = part_of(whole, in_units(run.kept));
@@ -241,7 +243,9 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
   if (in_order) {
     out.parts = {std::move(bounds), part};
   } else if (peers) {  // rank 0 has the whole of it for a while
-    const Tensor flat = empty({count}, kept.dtype(), device_);
+    Tensor flat;
+    autograd::on_every_rank(op_.c_str(), peers,
+                            [&] { flat = empty({count}, kept.dtype(), device_); });
     if (part.numel() > 0)
       kernels::copy(part.view(),
                     part_of(flat, {mine.first - begin, mine.last - begin}).mutable_view(),

@@ -2,6 +2,7 @@
 #include "firn/train/fit.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/share.h"
@@ -43,9 +44,24 @@ void require_samples_of_each(const data::Loader& loader) {
   }
 }
 
+/// The ranks that train together: those of the first optimizer that has some.
+autograd::StepRanks ranks_of(const Parts& parts) {
+  for (const auto& optimizer : parts.optimizers) {
+    const auto ranks = optim::OptimizerAccess::impl(optimizer.object).step_ranks();
+    if (ranks.copies || ranks.model) return ranks;
+  }
+  return {};
+}
+
+/// Whatever throws on a rank, such as its loader, its log or a callback: all ranks throw.
 FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const FitOptions& options,
                    const dist::Group& group) {
-  return FitLoop(parts, feed, std::move(objective), options, options.group.value_or(group)).run();
+  std::optional<FitReport> report;
+  autograd::on_every_rank(kOp, ranks_of(parts), [&] {
+    report =
+        FitLoop(parts, feed, std::move(objective), options, options.group.value_or(group)).run();
+  });
+  return std::move(*report);
 }
 
 }  // namespace
@@ -81,11 +97,13 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
           [&](std::int64_t first, std::int64_t last) { return loss_of(batch.part(first, last)); });
       return;
     }
-    if (batch.size() == 0)
-      optimizer.no_samples();
-    else
-      optimizer.backward(loss_of(batch));
-    optimizer.step();
+    optim::OptimizerAccess::impl(optimizer).part_of_cycle([&] {
+      if (batch.size() == 0)
+        optimizer.no_samples();
+      else
+        optimizer.backward(loss_of(batch));
+      optimizer.step();
+    });
   });
   const Parts parts{.modules = {{"", net}}, .optimizers = {{"", optimizer}}};
   return fit_with(parts, feed, objective, options, loader.options().group);

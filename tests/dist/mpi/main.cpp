@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -98,6 +99,100 @@ void unlike(const Group& group) {
   if (group.rank() == 1) turned.send(ones({5}), turned.size() - 1);
   if (group.rank() == 0) turned.recv(ones({6}, f64), turned.size() - 2);
   turned.barrier();
+}
+
+/// Two ranks that both send, or both receive.
+void same_way(const Group& group) {
+  const Tensor x = ones({5 + group.rank()});
+  if (group.rank() == 0) group.send(x, 1);
+  if (group.rank() == 1) group.send(x, 0);
+  if (group.rank() == 2) group.recv(x, 3);
+  if (group.rank() == 3) group.recv(x, 2);
+}
+
+/// What rank 1 alone meets in a call of all ranks, and goes on after: so do the others.
+void goes_on(const Group& group) {
+  const std::string path = "firn-mpi-goes-on-" + std::to_string(group.size()) + ".run";
+  const auto fails_on_all = [&](const char* what, const auto& fn) {
+    try {
+      fn();
+    } catch (const std::exception&) {
+      return;
+    }
+    throw std::runtime_error(std::string(what) + " did not fail");
+  };
+  for (const int zero : {0, 1, 2, 3})
+    for (const std::int64_t quantum : {0, 4}) {
+      manual_seed(3);
+      nn::MLP net({8, 301, 2});
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = quantum}});
+      dist::distribute(opt, group, {.zero = zero});
+      const Tensor x = randn({32, 8}), y = zeros({32}, i64);
+      const auto step = [&](bool fails) {
+        opt.run_batch(32, 4, [&](std::int64_t first, std::int64_t last) {
+          if (fails && group.rank() == 1) throw std::bad_alloc();
+          return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+        });
+      };
+      step(false);
+      fails_on_all("run_batch()", [&] { step(true); });
+      step(false);
+      // Half a cycle, of which a save makes copies. A process has a limit of its own.
+      const bool half = quantum == 0 && zero == 0;
+      if (half) opt.backward(cross_entropy(net(x), y));
+      io::save_run(path, {net, opt});
+      if (half) {
+        release_cached_memory();
+        if (group.rank() == 1) set_memory_limit(memory_stats().reserved);
+        fails_on_all("save_run()", [&] { io::save_run(path, {net, opt}); });
+        set_memory_limit(0);
+        opt.zero_grad();
+      }
+      fails_on_all("load_run()", [&] {
+        io::load_run(group.rank() == 1 ? path + ".none" : path, {net, opt});
+      });
+      io::load_run(path, {net, opt});
+      opt.zero_grad();
+      step(false);
+    }
+  group.barrier();
+  if (group.rank() == 0) std::remove(path.c_str());
+  std::printf("rank %d of %d: went on\n", group.rank(), group.size());
+}
+
+/// A stage that fails, and catches that: the others do not wait for it.
+void stage_fails(const Group& group) {
+  const dist::Mesh mesh(group, {.pp = group.size()});
+  manual_seed(3);
+  struct Stage : nn::Module {
+    nn::Linear linear{16, 16};
+    int fails_in = -1;
+    FIRN_MEMBERS(linear)
+    Tensor forward(const Tensor& x) override {
+      if (fails_in-- == 0) throw std::runtime_error("no more disk");
+      return linear(x);
+    }
+  } stage;
+  optim::SGD opt(stage.parameters(), {.lr = 1e-2});
+  dist::distribute(opt, mesh);
+  dist::Pipeline pipeline(mesh, stage);
+  const Tensor x = randn({16, 16});
+  const auto step = [&] {
+    pipeline.run_batch(
+        opt, 16, 2, [&](auto first, auto last) { return x.slice(0, first, last); },
+        [&](const Tensor& out, auto first, auto last) {
+          return mse_loss(out, x.slice(0, first, last));
+        });
+  };
+  step();
+  if (group.rank() == 1) stage.fails_in = 2;
+  try {
+    step();
+  } catch (const dist::RankError&) {
+    throw;
+  } catch (const std::runtime_error&) {
+    step();
+  }
 }
 
 /// Rank 1 ends while rank 0 waits for its message.
@@ -375,7 +470,8 @@ int main(int argc, char** argv) {
     } modes[] = {{"checks", checks},     {"mismatch", mismatch},  {"late", late},
                  {"early", early},       {"train", run_training}, {"apart", apart},
                  {"uncaught", uncaught}, {"loop", loop},          {"bench", bench},
-                 {"unlike", unlike},     {"silent", silent},      {"stages", stages}};
+                 {"unlike", unlike},     {"silent", silent},      {"stages", stages},
+                 {"same_way", same_way}, {"goes_on", goes_on},    {"stage_fails", stage_fails}};
     for (const auto& m : modes)
       if (mode == m.name) return m.run(group), 0;
     throw std::runtime_error("no mode '" + mode + "'");

@@ -97,6 +97,25 @@ case "$mode" in
     expect 1 "rank $((ranks - 1)) blames $((ranks - 2)): \[recv\] rank $((ranks - 1)) (rank 0 of all) calls recv of 6 f64 from rank $((ranks - 2)), rank $((ranks - 2)) (rank 1 of all) calls send of 5 f32 to rank $((ranks - 1))"
     expect 1 "rank $((ranks - 2)) blames $((ranks - 1)): \[send\]"
     ;;
+  same_way)
+    job same_way
+    expect_end 15
+    expect 1 "rank 0 blames 1: \[send\] rank 0 calls send of 5 f32 to rank 1, rank 1 calls send of 6 f32 to rank 0"
+    expect 1 "rank 1 blames 0: \[send\] rank 1 calls send of 6 f32 to rank 0, rank 0 calls send of 5 f32 to rank 1"
+    if ((ranks == 4)); then
+      expect 1 "rank 2 blames 3: \[recv\] rank 2 calls recv of 7 f32 from rank 3, rank 3 calls recv of 8 f32 from rank 2"
+    fi
+    ;;
+  goes_on)
+    job goes_on
+    ((status == 0)) || fail "exit status $status"
+    expect "$ranks" "rank [0-9]* of $ranks: went on"
+    ;;
+  stage_fails)
+    job stage_fails
+    expect_end 15
+    expect "$ranks" "blames 1: .* has failed: no more disk"
+    ;;
   silent)
     job silent
     expect_end 15

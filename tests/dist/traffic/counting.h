@@ -67,6 +67,9 @@ class Counting final : public dist::Transport {
     if (sends) return inner_.send(memory(*sends), sends->call.root);
     inner_.recv(memory(*receives), receives->call.root);
   }
+  void give_up(std::string_view why) noexcept override {
+    dist::GroupAccess::transport(inner_)->give_up(why);
+  }
   std::shared_ptr<Transport> split(const dist::SplitPart& part) override {
     std::string name = next_ < parts_.size() ? parts_[next_++] : name_;
     return std::make_shared<Counting>(inner_.split(part.index, part.rank), std::move(name),
