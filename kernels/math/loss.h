@@ -106,7 +106,8 @@ struct KlDiv : LossDefaults {
   static constexpr Operands dfa_reads = kB;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
-    return where(b == V(0), V(0), b * (log(b) - a));
+    const V term = b * (log(where(b == V(0), V(1), b)) - a);
+    return where(b == V(0), V(0), term);
   }
   template <class V>
   FIRN_HD static V dfa(V dy, V, V b, Args) {
