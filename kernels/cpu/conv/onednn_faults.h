@@ -36,10 +36,10 @@ inline bool has_no_middle(const ConvAxis& a, std::int64_t next) noexcept {
   return false;
 }
 
-/// The gradient of bf16 weights, by oneDNN 2.6 and 3.7. With one channel and one column it reads
-/// behind the input. For volumes that are all border it reads and writes at wrong places.
-inline bool weight_gradient_is_wrong(const ConvSizes& z) noexcept {
-  if (z.channels() == 1 && z.q == 1) return true;
+/// The gradient of weights, by oneDNN 2.6 and 3.7. For volumes that are all border it reads and
+/// writes at wrong places. With one channel and one column of bf16 it reads behind the input.
+inline bool weight_gradient_is_wrong(DType dtype, const ConvSizes& z) noexcept {
+  if (dtype == DType::bf16 && z.channels() == 1 && z.q == 1) return true;
   if (!z.volumes) return false;
   const ConvGeometry& g = z.geometry;
   return has_no_middle({z.d, z.t, z.o, g.depth.stride, g.depth.before, g.depth.dilation}, 1) ||
@@ -60,7 +60,7 @@ inline bool regrouped_outputs_are_wrong(DType dtype, const ConvSizes& z) noexcep
 /// `name` is that of oneDNN's implementation: "brgconv:avx512_core_bf16" in 2.6 and
 /// "brg_conv_fwd:avx512_core_bf16" in 3.7, for example.
 inline bool onednn_is_wrong(ConvPass pass, DType dtype, const ConvSizes& z, std::string_view name) {
-  if (pass == ConvPass::weight) return dtype == DType::bf16 && weight_gradient_is_wrong(z);
+  if (pass == ConvPass::weight) return weight_gradient_is_wrong(dtype, z);
   const bool regroups = name.find("brg_conv") != name.npos;
   const bool blocks = regroups || name.find("brgconv") != name.npos;
   // It multiplies channels of bf16 in pairs, and an odd last one with the next pixel's first,

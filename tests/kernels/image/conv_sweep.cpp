@@ -109,6 +109,9 @@ std::vector<Small> known_shapes() {
       equal(2, 1, 16, 16, 1, 4, 4, 4, 0), equal(1, 1, 40, 40, 1, 1, 1, 2, 1),
       equal(3, 1, 1, 8, 1, 1, 3, 4, 1),
   };
+  // Of f32 as well.
+  shapes.push_back(
+      {3, false, 1, 40, 40, 1, {2, 4, 1}, {5, 5, 3}, {2, 2, 4}, {4, 1, 1}, {1, 1, 1}, {3, 1, 1}});
   const std::size_t count = shapes.size();
   for (std::size_t i = 0; i < count; ++i) {  // transposed, where the result is not empty
     Small s = shapes[i];
