@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "fit/small_runs.h"
 #include "support/catch.h"
 #include "support/matchers.h"

@@ -10,7 +10,6 @@
 #include <stdexcept>
 
 #include "data/files.h"
-#include "data/matchers.h"
 #include "fit/small_runs.h"
 #include "support/catch.h"
 #include "support/matchers.h"

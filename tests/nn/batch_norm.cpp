@@ -5,13 +5,13 @@
 #include <optional>
 #include <sstream>
 
-#include "data/matchers.h"
 #include "firn/firn.h"
 #include "firn/nn/layers/batch_norm.h"
 #include "firn/nn/layers/channel_norm.h"
 #include "message_of.h"
 #include "support/catch.h"
 #include "support/golden.h"
+#include "support/matchers.h"
 #include "support/source_path.h"
 #include "support/values.h"
 
