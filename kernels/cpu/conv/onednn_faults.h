@@ -36,14 +36,23 @@ inline bool has_no_middle(const ConvAxis& a, std::int64_t next) noexcept {
   return false;
 }
 
-/// The gradient of weights, by oneDNN 2.6 and 3.7. For volumes that are all border it reads and
-/// writes at wrong places. With one channel and one column of bf16 it reads behind the input.
+/// The gradient of weights, by oneDNN 2.6 and 3.7. For maps and volumes that are all border it
+/// reads and writes at wrong places. With one channel and one column of bf16 it reads behind the
+/// input.
 inline bool weight_gradient_is_wrong(DType dtype, const ConvSizes& z) noexcept {
-  if (dtype == DType::bf16 && z.channels() == 1 && z.q == 1) return true;
-  if (!z.volumes) return false;
   const ConvGeometry& g = z.geometry;
-  return has_no_middle({z.d, z.t, z.o, g.depth.stride, g.depth.before, g.depth.dilation}, 1) ||
-         has_no_middle({z.h, z.r, z.p, g.stride[0], g.before[0], g.dilation[0]}, 0);
+  if (dtype == DType::bf16 && z.channels() == 1 && z.q == 1) return true;
+  if (has_no_middle({z.h, z.r, z.p, g.stride[0], g.before[0], g.dilation[0]}, 0)) return true;
+  return z.volumes &&
+         has_no_middle({z.d, z.t, z.o, g.depth.stride, g.depth.before, g.depth.dilation}, 1);
+}
+
+/// Kernels of one tap that step over pixels gather them in scratch memory, and write whole vectors
+/// of channels there, behind its end.
+inline bool gathers_beyond(const ConvSizes& z, std::string_view name) noexcept {
+  const ConvGeometry& g = z.geometry;
+  return name.find("_1x1") != name.npos && z.channels() % 16 != 0 &&
+         std::max({g.stride[0], g.stride[1], g.depth.stride}) > 1;
 }
 
 /// Outputs by oneDNN 3.7, which regroups the taps of a row. It crashes where windows see zeros
@@ -60,6 +69,7 @@ inline bool regrouped_outputs_are_wrong(DType dtype, const ConvSizes& z) noexcep
 /// `name` is that of oneDNN's implementation: "brgconv:avx512_core_bf16" in 2.6 and
 /// "brg_conv_fwd:avx512_core_bf16" in 3.7, for example.
 inline bool onednn_is_wrong(ConvPass pass, DType dtype, const ConvSizes& z, std::string_view name) {
+  if (gathers_beyond(z, name)) return true;
   if (pass == ConvPass::weight) return weight_gradient_is_wrong(dtype, z);
   const bool regroups = name.find("brg_conv") != name.npos;
   const bool blocks = regroups || name.find("brgconv") != name.npos;

@@ -112,6 +112,11 @@ std::vector<Small> known_shapes() {
   // Of f32 as well.
   shapes.push_back(
       {3, false, 1, 40, 40, 1, {2, 4, 1}, {5, 5, 3}, {2, 2, 4}, {4, 1, 1}, {1, 1, 1}, {3, 1, 1}});
+  // Of many channels; of one tap, with AVX2.
+  shapes.push_back(
+      {2, false, 2, 128, 16, 1, {1, 1, 3}, {1, 5, 5}, {1, 1, 1}, {0, 2, 2}, {1, 1, 1}, {1, 1, 3}});
+  shapes.push_back(
+      {2, false, 2, 1, 8, 1, {1, 4, 9}, {1, 1, 1}, {1, 1, 3}, {0, 0, 0}, {1, 1, 1}, {1, 4, 3}});
   const std::size_t count = shapes.size();
   for (std::size_t i = 0; i < count; ++i) {  // transposed, where the result is not empty
     Small s = shapes[i];
