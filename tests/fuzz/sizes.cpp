@@ -149,7 +149,7 @@ TEST_CASE("pools of an empty batch take no memory, however large their result", 
     CHECK(memory_stats(Device::cpu()).total.peak <= before + (1 << 20));
   }
   CHECK(refuses("adaptive_avg_pool2d", [] { adaptive_avg_pool2d(ones({0, 1, 4, 4}), kMax); }));
-  CHECK(refuses("upsample2d", [] { upsample2d(ones({1, 1, 4, 4}), kMax); }));
+  CHECK(refuses("upsample2d", [] { upsample2d(ones({1, 1, 4, 4}), {kMax, kMax}); }));
 }
 
 TEST_CASE("pools: a window far larger than the image looks at the image alone", "[host]") {

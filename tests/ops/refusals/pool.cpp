@@ -13,7 +13,7 @@ TEST_CASE("refusals: what are no images", "[ops]") {
     max_pool1d(zeros({2, 2, 2, 2}), 2);
   });
   refused("global_avg_pool2d", {"[3] f32"}, [] { global_avg_pool2d(zeros({3})); });
-  refused("upsample2d", {"[3, 4] f32"}, [] { upsample2d(zeros({3, 4}), 2); });
+  refused("upsample2d", {"[3, 4] f32"}, [] { upsample2d(zeros({3, 4}), {2, 2}); });
   refused("max_pool2d", {"i64"}, [] { max_pool2d(zeros({1, 1, 4, 4}, i64), 2); });
   refused("adaptive_max_pool2d", {}, [] { adaptive_max_pool2d(Tensor(), 2); });
 }
@@ -26,7 +26,7 @@ TEST_CASE("refusals: images without positions", "[ops]") {
     adaptive_avg_pool2d(zeros({1, 1, 4, 0}), 1);
   });
   refused("global_avg_pool2d", {"[1, 0, 0] f32"}, [] { global_avg_pool2d(zeros({1, 0, 0})); });
-  refused("upsample2d", {"[1, 1, 0, 0] f32"}, [] { upsample2d(zeros({1, 1, 0, 0}), 2); });
+  refused("upsample2d", {"[1, 1, 0, 0] f32"}, [] { upsample2d(zeros({1, 1, 0, 0}), {2, 2}); });
   refused("avg_pool1d", {"[2, 3, 0] f32"}, [] { avg_pool1d(zeros({2, 3, 0}), 1); });
 }
 
