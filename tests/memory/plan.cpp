@@ -340,5 +340,5 @@ TEST_CASE("[S38] what a plan sets is set within it alone", "[memory]") {
                       fill_(layer.weight, 3);
                       backward(y);
                     }),
-                    Catch::Contains("in place"));
+                    test::contains("in place"));
 }
