@@ -144,7 +144,7 @@ std::vector<std::string> PlannedWorld::seen() {
 std::vector<std::string> PlannedWorld::later() {
   backward(sum(activation));
   backward(sum(leaf * leaf));
-  { const Tensor y = blocks(x); }
+  blocks(x);
   for (int i = 0; i < 5; ++i) train();
   for (auto& batch : loader->epoch(0)) mean.add(mse_loss(batch.x(), batch.x() * 0.5));
   while (batches->remaining() > 0) batches->next();
