@@ -73,6 +73,7 @@ constexpr std::array kKnown = {
     Known{"FIRN_FUZZ_SEED"},
     Known{"FIRN_FUZZ_SLOW"},
     Known{"FIRN_INTEROP_VENV"},
+    Known{"FIRN_MIRROR"},
     Known{"FIRN_MPI_KILLS"},
     Known{"FIRN_ONNX_VENV"},
     Known{"FIRN_PERFETTO_VENV"},

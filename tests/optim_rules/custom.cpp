@@ -205,10 +205,10 @@ TEST_CASE("Custom refuses wrong options and wrong functions, and names what is w
                  }),
                  {"[add]"}));
   CHECK(mentions(error_of([&] {
-                   Custom({optim::ParamGroup{.parameters = {w}, .weight_decay = 0.1}},
+                   Custom({optim::ParamGroup{.parameters = {w}, .momentum = 0.1}},
                           custom_momentum(1));
                  }),
-                 {"group 0 sets weight_decay", "Custom has none"}));
+                 {"group 0 sets momentum", "Custom has none"}));
   // All was refused before the parameter became an optimizer's.
   CHECK_NOTHROW(optim::SGD({w}));
 }
