@@ -225,7 +225,11 @@ std::vector<Layer> layers() {
        [](const P& p, DType) {
          return max_pool2d(p[0], 2) + avg_pool2d(p[0], 2) + adaptive_avg_pool2d(p[0], 3);
        }},
-      {"upsampling", {{1, 2, 3, 3}}, [](const P& p, DType) { return upsample2d(p[0], {6, 6}); }},
+      {"upsampling",
+       {{1, 2, 3, 3}},
+       [](const P& p, DType) {
+         return upsample2d(p[0], {6, 6});
+       }},
       {"dropout",
        {{4, 30}},
        [](const P& p, DType) {

@@ -26,11 +26,12 @@ TEST_CASE("docs/distributed.md shows the programs of tests/package as they are")
 TEST_CASE("links between the documents lead somewhere") {
   static const std::regex link(R"(\]\(([^) #:]+)\))");
   for (const char* page :
-       {"README.md", "CONTRIBUTING.md", "LIMITATIONS.md", "CHANGELOG.md", "docs/design.md", "docs/semantics.md",
-        "docs/gpu.md", "docs/memory.md", "docs/distributed.md", "docs/distributed-cost.md",
-        "docs/recipes.md", "docs/recipes/training.md", "docs/recipes/extending.md",
-        "docs/from-pytorch.md", "docs/troubleshooting.md", "docs/performance.md",
-        "docs/performance-notebook.md", "tests/README.md", "tests/cusim/README.md"}) {
+       {"README.md", "CONTRIBUTING.md", "LIMITATIONS.md", "CHANGELOG.md", "docs/design.md",
+        "docs/semantics.md", "docs/gpu.md", "docs/memory.md", "docs/distributed.md",
+        "docs/distributed-cost.md", "docs/recipes.md", "docs/recipes/training.md",
+        "docs/recipes/extending.md", "docs/from-pytorch.md", "docs/troubleshooting.md",
+        "docs/performance.md", "docs/performance-notebook.md", "tests/README.md",
+        "tests/cusim/README.md"}) {
     const std::string text = read(page);
     const auto folder = (root() / page).parent_path();
     for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {

@@ -1,4 +1,5 @@
-// firn_same_bits [WORD]: prints one line "HASH  NAME" for each training whose name contains the word.
+// firn_same_bits [WORD]: prints one line "HASH  NAME" for each training whose name contains the
+// word.
 #include "same_bits.h"
 
 #include <cstdio>
@@ -40,9 +41,7 @@ Batch::Batch(std::int64_t rows, std::uint64_t seed, DType dtype) {
   y = randint(0, 5, {rows}, {.generator = &generator});
 }
 
-const char* name_of(DType dtype) {
-  return dtype == f16 ? "f16" : dtype == bf16 ? "bf16" : "f32";
-}
+const char* name_of(DType dtype) { return dtype == f16 ? "f16" : dtype == bf16 ? "bf16" : "f32"; }
 
 }  // namespace same_bits
 

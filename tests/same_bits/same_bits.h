@@ -1,4 +1,5 @@
-// Short trainings whose weights and state are hashed, to show that a change of the code moves no bit.
+// Short trainings whose weights and state are hashed, to show that a change of the code moves no
+// bit.
 #pragma once
 
 #include <cstdint>

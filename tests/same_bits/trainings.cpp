@@ -49,7 +49,8 @@ void accumulate(Hash& hash, nn::Module& model, const std::function<Tensor(const 
 
 template <class Opt, class Options>
 Training accumulated(const std::string& name, DType dtype, const Options& options,
-                     const optim::StepOptions& step = {.accumulate = 3, .clip_norm = 0.5,
+                     const optim::StepOptions& step = {.accumulate = 3,
+                                                       .clip_norm = 0.5,
                                                        .ema = 0.9},
                      double factor = 1) {
   return {name + " " + name_of(dtype), [=](Hash& hash) {
@@ -57,14 +58,14 @@ Training accumulated(const std::string& name, DType dtype, const Options& option
             Net net;
             net.to(dtype);
             Opt opt(net.parameters(), options, step);
-            accumulate(hash, net, [&](const Tensor& x) { return net(x); }, opt, dtype, factor);
+            accumulate(
+                hash, net, [&](const Tensor& x) { return net(x); }, opt, dtype, factor);
           }};
 }
 
 template <class Opt, class Options>
 void add_in_all(std::vector<Training>& list, const std::string& name, const Options& options) {
-  for (const DType dtype : {f32, f16, bf16})
-    list.push_back(accumulated<Opt>(name, dtype, options));
+  for (const DType dtype : {f32, f16, bf16}) list.push_back(accumulated<Opt>(name, dtype, options));
 }
 
 std::vector<Training> rules() {
@@ -104,8 +105,8 @@ std::vector<Training> options_of_steps() {
                                     {.clip_value = 1e-3, .maximize = true}));
   list.push_back(accumulated<AdamW>("keep_accumulator", f16, adam,
                                     {.accumulate = 3, .keep_accumulator = true}));
-  list.push_back(accumulated<AdamW>(
-      "accumulate by epoch", f32, adam, {.accumulate = {{0, 3}, {1, 2}}}));
+  list.push_back(
+      accumulated<AdamW>("accumulate by epoch", f32, adam, {.accumulate = {{0, 3}, {1, 2}}}));
   list.push_back({"overflow, retried f16", [](Hash& hash) {
                     manual_seed(2);
                     Net net;
@@ -117,7 +118,8 @@ std::vector<Training> options_of_steps() {
                       const Batch batch(40, 200 + static_cast<std::uint64_t>(step), f16);
                       opt.run_batch(40, 16, [&](std::int64_t first, std::int64_t last) {
                         return cross_entropy(net(batch.x.slice(0, first, last)),
-                                             batch.y.slice(0, first, last)) * 64.0;
+                                             batch.y.slice(0, first, last)) *
+                               64.0;
                       });
                     }
                     hash.add(opt.loss_scale());
@@ -189,7 +191,8 @@ void recomputed(Hash& hash) {
   Net net;
   net.hidden.set_checkpoint(CheckpointOptions());
   optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.accumulate = 3});
-  accumulate(hash, net, [&](const Tensor& x) { return net(x); }, opt, f32);
+  accumulate(
+      hash, net, [&](const Tensor& x) { return net(x); }, opt, f32);
 }
 
 void two_pass(Hash& hash) {

@@ -276,11 +276,12 @@ class Convolution final : public OnednnConv {
       keep(forward, forward.weights_desc(),
            [](const auto& pd) { return dnnl::convolution_forward(pd); });
     } else if (pass_ == ConvPass::data) {
-      const auto data = onednn::data_of(descs, attributes, engine(), forward);
+      const auto data = onednn::backward_of<onednn::DataDesc>(descs, attributes, engine(), forward);
       keep(data, data.weights_desc(),
            [](const auto& pd) { return dnnl::convolution_backward_data(pd); });
     } else {
-      const auto weight = onednn::weight_of(descs, attributes, engine(), forward);
+      const auto weight =
+          onednn::backward_of<onednn::WeightDesc>(descs, attributes, engine(), forward);
       keep(weight, weight.diff_weights_desc(),
            [](const auto& pd) { return dnnl::convolution_backward_weights(pd); });
     }

@@ -71,21 +71,10 @@ inline ForwardDesc forward_of(const ConvDescs& c, const dnnl::primitive_attr& at
           c.y,    c.stride, c.dilation, c.before, c.after,   attributes};
 #endif
 }
-inline DataDesc data_of(const ConvDescs& c, const dnnl::primitive_attr& attributes,
-                        const dnnl::engine& engine, const ForwardDesc& forward) {
-  constexpr auto direct = dnnl::algorithm::convolution_direct;
-#if DNNL_VERSION_MAJOR == 2
-  return {{direct, c.x, c.weights, c.y, c.stride, c.dilation, c.before, c.after},
-          attributes,
-          engine,
-          forward};
-#else
-  return {engine,     direct,   c.x,     c.weights, c.y,       c.stride,
-          c.dilation, c.before, c.after, forward,   attributes};
-#endif
-}
-inline WeightDesc weight_of(const ConvDescs& c, const dnnl::primitive_attr& attributes,
-                            const dnnl::engine& engine, const ForwardDesc& forward) {
+/// `Desc` is DataDesc or WeightDesc.
+template <class Desc>
+Desc backward_of(const ConvDescs& c, const dnnl::primitive_attr& attributes,
+                 const dnnl::engine& engine, const ForwardDesc& forward) {
   constexpr auto direct = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR == 2
   return {{direct, c.x, c.weights, c.y, c.stride, c.dilation, c.before, c.after},

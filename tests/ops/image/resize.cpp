@@ -122,14 +122,17 @@ TEST_CASE("upsampling: an axis that keeps its size mixes nothing", "[ops]") {
 TEST_CASE("refusals: upsampling", "[ops]") {
   const Tensor rows = zeros({1, 2, 3}), images = zeros({1, 2, 3, 3}),
                volumes = zeros({1, 2, 3, 3, 3});
-  refused("upsample2d", {"align_corners", "nearest_exact"},
-          [&] { upsample2d(images, {4, 4}, Upsampling::nearest_exact, {.align_corners = true}); });
+  refused("upsample2d", {"align_corners", "nearest_exact"}, [&] {
+    upsample2d(images, {4, 4}, Upsampling::nearest_exact, {.align_corners = true});
+  });
   refused("upsample1d", {"align_corners", "nearest"},
           [&] { upsample1d(rows, 4, Upsampling::nearest, {.align_corners = true}); });
   refused("upsample1d", {"bicubic"}, [&] { upsample1d(rows, 4, Upsampling::bicubic); });
   refused("upsample3d", {"bicubic"}, [&] { upsample3d(volumes, {4, 4, 4}, Upsampling::bicubic); });
   refused("upsample1d", {"x is [n, c, l]", "[1, 2, 3, 3]"}, [&] { upsample1d(images, 4); });
-  refused("upsample3d", {"x is [n, c, d, h, w]", "[1, 2, 3]"}, [&] { upsample3d(rows, {4, 4, 4}); });
+  refused("upsample3d", {"x is [n, c, d, h, w]", "[1, 2, 3]"}, [&] {
+    upsample3d(rows, {4, 4, 4});
+  });
   refused("upsample1d", {"out is 1 x 0"}, [&] { upsample1d(rows, 0); });
   refused("upsample3d", {"i64"}, [] { upsample3d(zeros({1, 2, 3, 3, 3}, i64), {4, 4, 4}); });
 }

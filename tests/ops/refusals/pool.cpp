@@ -82,8 +82,9 @@ TEST_CASE("refusals: results that no memory holds name the op that was called", 
   const Tensor x = zeros({1, 1, 8, 8});
   const std::int64_t huge = std::int64_t{1} << 30;
   refused("upsample2d", {"too many elements"}, [&] { upsample2d(x, {huge, huge}); });
-  refused("adaptive_avg_pool2d", {"too many elements"},
-          [&] { adaptive_avg_pool2d(x, {huge, huge}); });
+  refused("adaptive_avg_pool2d", {"too many elements"}, [&] {
+    adaptive_avg_pool2d(x, {huge, huge});
+  });
   refused("bincount", {"too many elements"}, [] {
     bincount(tensor({1, 2}).to(i64), {.min_length = std::int64_t{1} << 60});
   });
