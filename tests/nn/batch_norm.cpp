@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "firn/firn.h"
+#include "firn/memory/plan.h"
 #include "firn/nn/layers/batch_norm.h"
 #include "firn/nn/layers/channel_norm.h"
 #include "message_of.h"
@@ -384,6 +385,9 @@ TEST_CASE("RecomputedStatistics are those of the weights of the moment, for a sc
   CHECK(moved != mean);
   CHECK_THROWS_WITH(nn::RecomputedStatistics(net, [] {}),
                     test::contains("the layer \"1\" has seen no batch"));
+  CHECK_NOTHROW(plan_memory([&] {
+    const nn::RecomputedStatistics planned(net, [&] { net(data[0]); });
+  }));
   CHECK_THROWS_AS(nn::RecomputedStatistics(net,
                                            [&] {
                                              net(data[0]);

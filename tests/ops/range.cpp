@@ -107,6 +107,22 @@ TEST_CASE("log-sum-exp and its scan have the gradients of infinite operands", "[
   }
 }
 
+TEST_CASE("logsumexp: the gradient is a softmax, however the result is rounded", "[ops]") {
+  for (const DType t : {f32, f16, bf16})
+    for (const double value : {30.0, 256.0, 1000.0, 60000.0}) {
+      CAPTURE(t, value);
+      const Tensor x = full({2, 4}, value, t).set_requires_grad();
+      logsumexp(x, 1).sum().backward();
+      CHECK(values_of(x.grad()) == Values(8, 0.25));
+      const Tensor y = full({4}, value, f32).to(t).set_requires_grad();
+      const Tensor first = grad({logsumexp(y).to(f32)}, {y}, {.create_graph = true})[0];
+      CHECK(values_of(first) == Values(4, 0.25));
+      // The derivative of softmax by its own logit: 1/4 - 1/16.
+      const Tensor own = grad({first.select(0, 0).to(f32)}, {y})[0];
+      CHECK(own[0].to(f64).item() == 0.1875);
+    }
+}
+
 TEST_CASE("a special case of a derivative has the second derivative of the formula", "[ops]") {
   {
     const Tensor a = leaf(0.7), b = leaf(0.7);

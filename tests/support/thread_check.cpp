@@ -11,9 +11,9 @@ const std::thread::id main_thread = std::this_thread::get_id();
 
 bool on_main_thread() noexcept { return std::this_thread::get_id() == main_thread; }
 
-void thread_check(bool holds, const std::string& expression, std::source_location at) {
+void thread_check(bool holds, const std::string& expression, const char* file, int line) {
   if (holds) return;
-  throw ThreadCheckFailed(std::string(at.file_name()) + ":" + std::to_string(at.line()) +
+  throw ThreadCheckFailed(std::string(file) + ":" + std::to_string(line) +
                           ": this does not hold: " + expression);
 }
 

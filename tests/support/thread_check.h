@@ -2,7 +2,6 @@
 // throw, and run_local() or resume() throws that again on the main thread, where the case fails.
 #pragma once
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -16,9 +15,9 @@ struct ThreadCheckFailed : std::logic_error {
 /// Whether this is the thread that main() runs on.
 bool on_main_thread() noexcept;
 
-/// Throws ThreadCheckFailed unless `holds`.
-void thread_check(bool holds, const std::string& expression,
-                  std::source_location at = std::source_location::current());
+/// Throws ThreadCheckFailed unless `holds`. Clang 14 has no std::source_location.
+void thread_check(bool holds, const std::string& expression, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE());
 
 }  // namespace firn::testing
 

@@ -243,8 +243,9 @@ void Loader::Iterator::advance() try {
              "the loader of this loop is gone");
   FIRN_CHECK(loop_ != s.at.at_end, kOp, "begin() or epoch() starts the next one",
              "this loop has come to its end");
-  FIRN_CHECK(loop_ == s.at.loop, kOp, "begin a loop anew after seek(), and run one at a time",
-             "seek() or another loop has moved the loader of this loop, or it was rolled back");
+  FIRN_CHECK(loop_ == s.at.loop, kOp, "begin a loop anew after seek() or load_run(), and run one at a time",
+             "seek(), load_run() or another loop has moved the loader of this loop, or it was "
+             "rolled back");
   State::about_to_move(state_);
   if (s.next()) return;
   s.warn_if_empty();

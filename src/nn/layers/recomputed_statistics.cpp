@@ -6,6 +6,7 @@
 #include "firn/autograd.h"
 #include "firn/nn/layers/batch_norm.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 #include "nn/layers/batch_statistics.h"
 
 namespace firn::nn {
@@ -87,6 +88,7 @@ RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()
     const Modes modes(s);
     passes();
   }
+  if (runtime::planning()) return;  // counters stay as they are in a plan
   for (const State::Kept& k : s.all)
     FIRN_CHECK(k.layer->num_batches_tracked.item() > 0, kOp,
                "call the module on batches of its training set in the function",

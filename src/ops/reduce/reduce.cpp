@@ -227,24 +227,29 @@ Tensor logsumexp(const Tensor& operand, const Axes& axes, bool keepdims) {
                     math::Args{}, stream);
   }
   r.give("logsumexp");
-  // dx = dy e^(x - y).
-  const auto backward = [r](Backward& b) {
-    const Tensor& input = b.saved(0);
+  // dx = dy softmax(x). The exponentials of x - y are divided by their sum, since y is rounded.
+  const auto share = [r, axes](const Tensor& input, const Tensor& result) {
     const DType compute = compute_dtype(input.dtype());
-    const Tensor share = exp(sub(cast(input, compute),
-                                 r.spread(finite_below(cast(b.saved(1), compute)), input.shape())));
+    const Tensor below = finite_below(cast(result.detach(), compute));
+    const Tensor e = exp(sub(cast(input, compute), r.spread(below, input.shape())));
+    // The sum is 0 where all elements are -infinity, NaN beside an infinity, else at least 1 / n^2.
+    const Tensor total = sum(e, axes, true);
+    return div(e, where(gt(total, 0.0), total, 1.0));
+  };
+  const auto backward = [r, share](Backward& b) {
+    const Tensor& input = b.saved(0);
+    const Tensor shares = share(input, b.saved(1));
     const auto [dx, beta] = b.sink(0);
     kernels::binary_backward(math::BinaryOp::mul, 0, r.spread(b.grad(), input.shape()).view(),
-                             input.view(), share.view(), dx.mutable_view(), math::Args{}, beta,
+                             input.view(), shares.view(), dx.mutable_view(), math::Args{}, beta,
                              b.stream());
   };
   return record("logsumexp", y, {&x}, {Saved::input(0), Saved::output()},
-                with_again(backward, [r](GraphBackward& b) {
-                  const Tensor input = b.input(0, 0), below = finite_below(b.output(1));
-                  const auto spread = [&](const Tensor& t) {
-                    return r.spread_in_graph(t, input.shape());
-                  };
-                  b.add(0, mul(spread(b.grad()), exp(sub(input, spread(below)))));
+                with_again(backward, [r, share](GraphBackward& b) {
+                  const Tensor input = b.input(0, 0);
+                  const Tensor spread = r.spread_in_graph(b.grad(), input.shape());
+                  const Tensor shares = share(input, b.output(1));
+                  b.add(0, cast(mul(cast(spread, shares.dtype()), shares), input.dtype()));
                 }));
 }
 
