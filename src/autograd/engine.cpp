@@ -73,7 +73,9 @@ class Queue {
   bool awaited() const noexcept { return awaited_; }
   std::uint64_t pass() const noexcept { return pass_; }
   /// Whether `h` was there when this pass began.
-  bool runs(const Hooks::Entry& h) const noexcept { return h.first_pass <= pass_; }
+  bool runs(const Hooks::Entry& h) const noexcept {
+    return h.first_pass <= pass_ && h.counts(runtime::plan_number());
+  }
   /// For grad(): stores the gradient of `n` if it is wanted. Returns whether that is all.
   bool stops_at(const Node& n) const {
     if (!found_) return false;
@@ -428,9 +430,17 @@ std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tenso
   return out;
 }
 
+namespace {
+/// Whether hooks of `n` would run now: those that a plan has added run within that plan alone.
+bool has_hooks(const Node& n) noexcept {
+  return n.hooks && std::any_of(n.hooks->list.begin(), n.hooks->list.end(),
+                                [](const auto& h) { return h.counts(runtime::plan_number()); });
+}
+}  // namespace
+
 bool takes_pending_seed(const Tensor& output) noexcept {
   const Node* root = node_of(output);
-  return root && root->takes_pending_seed && !root->hooks && !root->freed;
+  return root && root->takes_pending_seed && !has_hooks(*root) && !root->freed;
 }
 
 void await_gradients(const Tensor& output) {
@@ -455,7 +465,7 @@ void await_gradients(const Tensor& output) {
       auto& leaf = static_cast<Leaf&>(*input);
       if (!leaf.collector || !leaf.takes_gradient()) continue;
       // With hooks the leaf itself is the last that adds.
-      if (leaf.awaited == 0 && leaf.hooks && !leaf.hooks->list.empty()) leaf.awaited = 1;
+      if (leaf.awaited == 0 && has_hooks(leaf)) leaf.awaited = 1;
       ++leaf.awaited;
     }
   }
