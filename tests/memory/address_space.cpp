@@ -13,6 +13,9 @@
 #include "support/catch.h"
 #include "support/values.h"
 
+// AddressSanitizer needs terabytes of address space.
+#if !defined(__SANITIZE_ADDRESS__)
+
 using namespace firn;
 using firn::testing::error_of;
 
@@ -69,9 +72,6 @@ std::string trained(const Options& options) {
 }
 
 }  // namespace
-
-// AddressSanitizer needs terabytes of address space.
-#if !defined(__SANITIZE_ADDRESS__)
 
 TEST_CASE("optimizers that plan their updates work where address space is limited",
           "[memory][host]") {

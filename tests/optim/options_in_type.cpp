@@ -169,7 +169,8 @@ TEST_CASE("[S45] an eps of a layer that is 0 in f32 is refused for f32 tensors")
          layer.to(t);
          nn::SpectralNorm<nn::Linear>(layer, {.eps = 1e-39});
        }}};
-  for (const auto& [name, call] : calls) {
+  for (const auto& [name, made] : calls) {
+    const auto& call = made;  // Clang 14 captures no structured binding
     CAPTURE(name);
     for (const DType dtype : {f32, bf16})
       CHECK(text_of([&] { call(dtype); }).find("eps = 1e-39 is 0 in the arithmetic of") !=
