@@ -498,7 +498,7 @@ TEST_CASE("the list of calls is that of a header", "[memory][host]") {
         std::set<std::string>{"A::g", "A::k", "A::put", "nn::change", "nn::fill_", "nn::nothing"});
 }
 
-TEST_CASE("[S38] a plan of any public call changes nothing, then and later", "[memory]") {
+TEST_CASE("[S38] a plan of any public call changes nothing, then and later", "[memory][host]") {
   World untouched;
   const std::vector<std::string> expected = untouched.later();
   for (const Call& call : all_calls()) {
