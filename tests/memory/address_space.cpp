@@ -1,7 +1,6 @@
 // Plans, and optimizers that plan their updates, where address space is limited (ulimit -v): what a
 // plan stands for takes none.
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -11,6 +10,7 @@
 #include "firn/firn.h"
 #include "firn/memory/plan.h"
 #include "support/catch.h"
+#include "support/in_child.h"
 #include "support/values.h"
 
 // AddressSanitizer needs terabytes of address space.
@@ -31,33 +31,10 @@ std::size_t address_space() {
 
 /// What `work` says in a child process that may have so many bytes more of address space.
 std::string said_within(std::size_t more, const std::function<std::string()>& work) {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  return testing::in_child([&]() -> std::string {
     const rlimit limit{address_space() + more, address_space() + more};
-    std::string said = "no limit could be set";
-    if (::setrlimit(RLIMIT_AS, &limit) == 0) {
-      try {
-        said = work();
-      } catch (const std::exception& e) {
-        said = e.what();
-      }
-    }
-    const auto written = ::write(ends[1], said.data(), said.size());
-    ::_exit(written == static_cast<ssize_t>(said.size()) ? 0 : 1);
-  }
-  ::close(ends[1]);
-  std::string out;
-  char buffer[512];
-  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof(buffer))) > 0;)
-    out.append(buffer, static_cast<std::size_t>(n));
-  ::close(ends[0]);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  REQUIRE(WEXITSTATUS(status) == 0);
-  return out;
+    return ::setrlimit(RLIMIT_AS, &limit) == 0 ? work() : "no limit could be set";
+  });
 }
 
 constexpr std::size_t kMore = std::size_t{1} << 30;

@@ -1,30 +1,28 @@
-// A function run in a child process with an environment variable of its own, for settings that a
-// process reads once.
+// A function run in a child process, for limits of a process and settings that it reads once.
 #pragma once
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
 #include <string>
 
-#include "firn/error.h"
 #include "support/catch.h"
 
 namespace firn::testing {
 
-/// What `read` says in a process in which the variable has this value.
+/// The text that `read` returns, or the message of what it throws, in a child process.
 template <class Read>
-std::string in_child(const char* name, const char* value, const Read& read) {
+std::string in_child(const Read& read) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    ::setenv(name, value, 1);
     std::string said;
     try {
       said = read();
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       said = e.what();
     }
     const auto written = ::write(ends[1], said.data(), said.size());
@@ -40,6 +38,15 @@ std::string in_child(const char* name, const char* value, const Read& read) {
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   return out;
+}
+
+/// The same in a process in which the environment variable `name` has this value.
+template <class Read>
+std::string in_child(const char* name, const char* value, const Read& read) {
+  return in_child([&] {
+    ::setenv(name, value, 1);
+    return read();
+  });
 }
 
 }  // namespace firn::testing

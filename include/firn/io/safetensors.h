@@ -34,7 +34,7 @@ namespace firn::io {
 /// new file.
 void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> tensors,
                       std::span<const Metadata> metadata = {});
-/// The same of a list: save_safetensors("w.safetensors", {{"w", w}}).
+/// Saves a list: save_safetensors("w.safetensors", {{"w", w}}).
 inline void save_safetensors(const std::string& path,
                              std::initializer_list<nn::NamedTensor> tensors,
                              std::span<const Metadata> metadata = {}) {

@@ -65,7 +65,7 @@ class HookList {
   bool remove(HookId id);
   /// The present hooks; one that a hook adds runs from the next call on.
   std::shared_ptr<const Hooks> all() const noexcept { return hooks_; }
-  /// The same hooks once more.
+  /// Returns a list with the same hooks.
   HookList again() const noexcept {
     HookList out;
     out.hooks_ = hooks_;

@@ -78,7 +78,7 @@ struct Conv1dOptions {
   std::int64_t dilation = 1;  ///< distance between the kernel's taps
   /// Groups of channels, convolved apart; divides both numbers of channels.
   std::int64_t groups = 1;
-  Activation activation = Activation::none;  ///< of the result as rounded to 16 bits
+  Activation activation = Activation::none;  ///< applied to the result as rounded to 16 bits
 };
 
 /// The same along one axis: x [n, c, l] or [c, l], weight [k, c/groups, s] -> [n, k, q].
@@ -91,7 +91,7 @@ struct Conv3dOptions {
   Size3 dilation = 1;        ///< distance between the kernel's taps
   /// Groups of channels, convolved apart; divides both numbers of channels.
   std::int64_t groups = 1;
-  Activation activation = Activation::none;  ///< of the result, rounded to 16 bits; relu is fused
+  Activation activation = Activation::none;  ///< applied to the rounded result; relu is fused
 };
 
 /// The same for volumes: x [n, c, d, h, w] or [c, d, h, w], weight [k, c/groups, t, r, s] ->
