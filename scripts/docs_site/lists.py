@@ -28,7 +28,8 @@ def _lists(root):
     entries, structs = [], {}
     for name in ("operation", "activation", "trigonometry", "unary", "loss", "binary"):
         text = (root / f"kernels/math/{name}.h").read_text(encoding="utf-8")
-        for struct, base, body in re.findall(r"^struct (\w+)(?: : (\w+))? \{(.*?)^\};", text, re.MULTILINE | re.DOTALL):
+        for struct, base, body in re.findall(r"^struct (\w+)(?: : (\w+))? \{(\};|.*?^\};)", text,
+                                               re.MULTILINE | re.DOTALL):
             structs[struct] = (base, body)
         for macro, base in re.findall(r"^#define (FIRN_\w+)\(Name, \w+\) *\\\n *struct Name : (\w+)", text, re.MULTILINE):
             structs.update({struct: (base, "") for struct in re.findall(rf"^{macro}\((\w+), ", text, re.MULTILINE)})
