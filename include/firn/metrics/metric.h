@@ -130,6 +130,7 @@ class MetricList {
   void push_back(Item metric) { list_.push_back(std::move(metric)); }
   bool empty() const noexcept { return list_.empty(); }
   std::size_t size() const noexcept { return list_.size(); }
+  /// The metric at position i, which is less than size().
   const std::shared_ptr<Metric>& operator[](std::size_t i) const { return list_[i]; }
   auto begin() const noexcept { return list_.begin(); }
   auto end() const noexcept { return list_.end(); }
