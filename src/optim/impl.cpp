@@ -211,11 +211,11 @@ void Optimizer::Impl::require_no_cycle() {
   require_own_scale("backward() of each and step_all()");
 }
 
-void Optimizer::Impl::require_outside_cycle(const char* call) const {
+void Optimizer::Impl::require_outside_cycle(const char* name) const {
   FIRN_CHECK(!call.maker, store.op(),
              fmt::format("return from the function, and call it after {}", call.maker),
              "{} inside the function of {}, which makes the backward passes and the step itself",
-             call, call.maker);
+             name, call.maker);
 }
 
 void Optimizer::Impl::require_own_scale(const char* instead) const {

@@ -348,7 +348,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   void require_no_pass() const;
   /// Throws if the call is made by a function that run_cycle(), run_batch() or step_two_pass() was
   /// given, while that is under way.
-  void require_outside_cycle(const char* call) const;
+  void require_outside_cycle(const char* name) const;
   /// Throws if the loss scale is shared; `instead` is what to call.
   void require_own_scale(const char* instead) const;
   /// Throws unless the loss's weight is a scalar in f32 or f64 on the parameters' device.
@@ -384,7 +384,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// (StateEntry::any_rows).
   std::vector<StateEntry> batch_in_file();
   /// Throws if a part of a batch was loaded, and nothing has gone on with it.
-  void require_no_half_batch(const char* call) const;
+  void require_no_half_batch(const char* name) const;
   /// Whether the state is within a batch: of run_batch(), or of the file that was loaded.
   bool in_batch() const noexcept { return call.between_quanta.has_value() || exact.loaded(); }
   /// The state becomes that before the batch, and what all ranks have done of it. Rank 0 has it.

@@ -116,10 +116,10 @@ ExactSums::Partial ExactSums::collect_nodes(const ParamStore& store, Partial out
 
 // ---- Of the optimizer ----
 
-void Optimizer::Impl::require_no_half_batch(const char* call) const {
+void Optimizer::Impl::require_no_half_batch(const char* name) const {
   const auto& loaded = exact.loaded();
   FIRN_CHECK(!loaded, store.op(), "go on with it in run_batch(), or drop it with zero_grad()",
-             "{} while a part of a batch of {} samples is loaded", call, loaded->samples);
+             "{} while a part of a batch of {} samples is loaded", name, loaded->samples);
 }
 
 std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
