@@ -212,9 +212,10 @@ Tensor tanh(const Tensor& x);       ///< hyperbolic tangent
 Tensor softplus(const Tensor& x);   ///< log(1 + e^x), stable at both ends
 Tensor sin(const Tensor& x);        ///< sine, x in radians
 Tensor cos(const Tensor& x);        ///< cosine, x in radians
-/// min(max(x, low), high); derivative 1 between the bounds, 0 at them and beyond.
+/// min(max(x, low), high); derivative 1 between the bounds, 0 at them and beyond. A bound that is
+/// NaN gives NaN, as with bounds that are tensors.
 [[nodiscard]] Tensor clamp(const Tensor& x, double low, double high);
-/// clamp() by one bound, for integers too: max(x, low), and min(x, high). NaN stays NaN.
+/// clamp() by one bound, for integers too: max(x, low), and min(x, high). NaN wins on either side.
 [[nodiscard]] Tensor clamp_min(const Tensor& x, double low);
 [[nodiscard]] Tensor clamp_max(const Tensor& x, double high);
 
