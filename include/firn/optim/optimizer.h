@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "firn/optim/micro_batch.h"
+#include "firn/optim/loss_function.h"
 #include "firn/optim/param_list.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -166,6 +167,24 @@ class Optimizer {
   // ---- Where the cycle is ----
 
   /// The epoch for StepOptions::accumulate; 0 at first. The cycle under way keeps its length (S24).
+  // A function that returns a tensor does not compile, and the error says what to return.
+  template <detail::GivesTensor<std::int64_t> Fn>
+  StepReport run_cycle(std::int64_t, const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
+  template <detail::GivesTensor<std::int64_t, std::int64_t> Fn>
+  StepReport run_batch(std::int64_t, std::int64_t, const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
+  template <detail::GivesTensor<std::int64_t, std::int64_t> Fn>
+  StepReport run_batch(std::int64_t, const MicroBatch&, const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
+  template <detail::GivesTensor<const Tensor&> Fn>
+  StepReport step_two_pass(std::int64_t, const std::function<Tensor(std::int64_t)>&, const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
+
   void set_epoch(std::int64_t epoch);
   /// Calls of step() that make the cycle under way; if there is none, the next one.
   std::int64_t cycle_length() const;
@@ -243,7 +262,7 @@ class OptimizerOf : public Optimizer {
   /// Throws Error, naming index, name and shape, for a list without parameters; for a parameter
   /// that is not a leaf requiring a gradient, is given twice in different groups, shares memory
   /// with another one, or belongs to another optimizer; and for an option outside its range.
-  explicit OptimizerOf(ParamList parameters,  // AdamOptions{...} names a wrong field
+  explicit OptimizerOf(ParamList parameters,  // AdamOptions{...} names a wrong field; ema: in step
                        const Options& options = {}, const StepOptions& step = {});
   explicit OptimizerOf(std::vector<ParamGroup> groups, const Options& options = {},
                        const StepOptions& step = {});
