@@ -13,6 +13,7 @@
 // health.h (a look at the gradients).
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -20,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "firn/optim/micro_batch.h"
 #include "firn/optim/loss_function.h"
+#include "firn/optim/micro_batch.h"
 #include "firn/optim/param_list.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -96,6 +97,8 @@ class Optimizer {
   /// The same for any scalar: `sum` is a sum over samples and `weight` their number. With the
   /// default weight, one backward() and a step() apply the gradient of `sum` as it is.
   void backward(const Tensor& sum, double weight = 1, const BackwardPass& pass = {});
+  void backward(const Tensor&,  // backward(sum, weight, {.retain_graph = true})
+                std::same_as<bool> auto) = delete;
 
   /// A micro-step without samples: counts as a backward() of weight 0. For a rank that has none
   /// where others have some (dist/distribute.h).
@@ -164,9 +167,6 @@ class Optimizer {
   /// step_two_pass(), begin with the values that they had before. firn's layers need no such call.
   void restore_on_retry(std::vector<Tensor> buffers);
 
-  // ---- Where the cycle is ----
-
-  /// The epoch for StepOptions::accumulate; 0 at first. The cycle under way keeps its length (S24).
   // A function that returns a tensor does not compile, and the error says what to return.
   template <detail::GivesTensor<std::int64_t> Fn>
   StepReport run_cycle(std::int64_t, const Fn&) {
@@ -185,6 +185,9 @@ class Optimizer {
     detail::refuse_tensor_as_loss<Fn>();
   }
 
+  // ---- Where the cycle is ----
+
+  /// The epoch for StepOptions::accumulate; 0 at first. The cycle under way keeps its length (S24).
   void set_epoch(std::int64_t epoch);
   /// Calls of step() that make the cycle under way; if there is none, the next one.
   std::int64_t cycle_length() const;
