@@ -91,7 +91,7 @@ TEST_CASE("std and norm have the whole range of f32", "[ops]") {
     }
 }
 
-TEST_CASE("std and var are numbers where sums and distances of f32 are not", "[ops]") {
+TEST_CASE("std and var are numbers where sums and distances of f32 are not", "[ops][host]") {
   const double most = 0x1.8p127;
   for (const DType t : {f32, bf16}) {
     CHECK(values_of(firn::std(full({4}, most, t))) == Values{0});

@@ -101,11 +101,11 @@ void measure_again(const Measure& m, const Tensor& variance, const Tensor& mean)
   if (!m.x.device().is_cpu() || m.x.dtype() == f64 || runtime::dry_run()) return;
   if (m.divisor <= 0 || m.r.count == 0) return;
   double* const v = variance.data<double>();
-  double* const center = mean.data<double>();
   const auto finite = [](double value) { return std::isfinite(value); };
   if (std::all_of(v, v + variance.numel(), finite)) return;
   const Tensor again = m.kept(f64);
   const Tensor mean_again = measure_wide(m, again);
+  double* const center = mean.data<double>();
   for (std::int64_t i = 0; i < variance.numel(); ++i) {
     if (finite(v[i])) continue;
     v[i] = again.data<double>()[i];
