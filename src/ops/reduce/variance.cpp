@@ -95,14 +95,26 @@ Tensor measure_wide(const Measure& m, const Tensor& variance) {
   return mean;
 }
 
-/// On the CPU: variances that are not finite are measured again in f64. f32 is the faster way, and
-/// a device would have to wait for the host to choose.
+/// Whether x has neither an infinity nor a NaN.
+bool is_finite(const Measure& m) {
+  const auto finite = [&m](ReduceOp op) {
+    const Tensor of_all = empty(Shape::filled(m.x.rank(), 1), m.x.dtype(), m.x.device());
+    m.reduce(op, m.x, of_all, 1);
+    return std::isfinite(of_all.item());
+  };
+  return finite(ReduceOp::max) && finite(ReduceOp::min);
+}
+
+/// On the CPU: variances of numbers whose sums f32 does not have are measured again in f64. f32 is
+/// the faster way, and a device would have to wait for the host to choose. Without an infinity in x
+/// such numbers are rare. So a step takes no memory that its plan has not seen because it
+/// overflows.
 void measure_again(const Measure& m, const Tensor& variance, const Tensor& mean) {
   if (!m.x.device().is_cpu() || m.x.dtype() == f64 || runtime::dry_run()) return;
   if (m.divisor <= 0 || m.r.count == 0) return;
   double* const v = variance.data<double>();
   const auto finite = [](double value) { return std::isfinite(value); };
-  if (std::all_of(v, v + variance.numel(), finite)) return;
+  if (std::all_of(v, v + variance.numel(), finite) || !is_finite(m)) return;
   const Tensor again = m.kept(f64);
   const Tensor mean_again = measure_wide(m, again);
   double* const center = mean.data<double>();
