@@ -123,6 +123,7 @@ class Dims {
  private:
   /// The position of value i in `values_`. Indices of inner loops cost one comparison.
   constexpr std::size_t place(std::int64_t i) const {
+    if (size_ < 0 || size_ > kMaxRank) __builtin_unreachable();  // else GCC 14 warns of bounds
     const auto at = static_cast<std::size_t>(i);
     if (at < static_cast<std::size_t>(size_)) [[likely]]
       return at;

@@ -25,6 +25,12 @@ namespace firn {
 class Storage;
 class TensorImpl;
 
+namespace detail {
+/// A parameter that takes a C++ number, but no bool.
+template <class T>
+concept ANumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+}  // namespace detail
+
 /// An n-dimensional array. Copying a Tensor copies the handle: both refer to the same elements and
 /// the same place in the autograd graph. Views (slice, transpose, ...) share the elements.
 class Tensor {
@@ -132,6 +138,22 @@ class Tensor {
   Tensor any(const Axes& axes = {}, bool keepdims = false) const;
   Tensor all(const Axes& axes = {}, bool keepdims = false) const;
   Tensor logsumexp(const Axes& axes = {}, bool keepdims = false) const;
+  // A bool has the value of a number, and the other way round: these say what to write.
+  Tensor sum(const Axes&, detail::ANumber auto) const = delete;        // x.sum({0, 1}, true)
+  Tensor mean(const Axes&, detail::ANumber auto) const = delete;       // x.mean({0, 1}, true)
+  Tensor max(const Axes&, detail::ANumber auto) const = delete;        // x.max({0, 1}, true)
+  Tensor min(const Axes&, detail::ANumber auto) const = delete;        // x.min({0, 1}, true)
+  Tensor prod(const Axes&, detail::ANumber auto) const = delete;       // x.prod({0, 1}, true)
+  Tensor any(const Axes&, detail::ANumber auto) const = delete;        // x.any({0, 1}, true)
+  Tensor all(const Axes&, detail::ANumber auto) const = delete;        // x.all({0, 1}, true)
+  Tensor logsumexp(const Axes&, detail::ANumber auto) const = delete;  // x.logsumexp({0, 1}, true)
+  Tensor norm(const Axes&, detail::ANumber auto) const = delete;       // x.norm(axes): it has no p
+  Tensor var(std::same_as<bool> auto,  // x.var({}, correction, keepdims)
+             bool = false) const = delete;
+  Tensor var(const Axes&,  // x.var(axes, correction, keepdims)
+             std::same_as<bool> auto, bool = false) const = delete;
+  Tensor argmax(std::same_as<bool> auto) const = delete;  // x.argmax(axis, keepdims)
+  Tensor argmin(std::same_as<bool> auto) const = delete;  // x.argmin(axis, keepdims)
   Tensor cumsum(std::int64_t axis) const;
   Tensor gather(std::int64_t axis, const Tensor& index) const;
   Tensor index_select(std::int64_t axis, const Tensor& index) const;
@@ -199,9 +221,6 @@ namespace detail {
 /// A parameter that takes a DType but not `{}`, which would be f16.
 template <class T>
 concept ADType = std::is_same_v<T, DType>;
-/// A parameter that takes a C++ number, but no bool.
-template <class T>
-concept ANumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 /// Elements side by side in memory: a std::span, std::array, std::vector, but not of bool.
 template <class T>
 concept Elements = std::ranges::contiguous_range<T> && Element<std::ranges::range_value_t<T>> &&

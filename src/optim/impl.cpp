@@ -70,8 +70,8 @@ math::StepPolicy step_policy(const StepOptions& o, const RunSetup& run,
   out.norm_by_chunk = o.exact.quantum > 0;
   for (const GroupSetup& g : groups) {
     const double scale = std::max({1.0, g.lr_scale, g.lr_scale * g.other_lr_scale});
-    if (any_in_f32(g.parameters))
-      out.largest_rate = std::min(out.largest_rate, math::kLargestRate / scale);
+    const double most = any_in_f32(g.parameters) ? math::kLargestRate : math::kLargestRateInF64;
+    out.largest_rate = std::min(out.largest_rate, most / scale);
   }
   return out;
 }
@@ -150,18 +150,23 @@ std::vector<StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
   return out;
 }
 
+Schedule Optimizer::Impl::check_copied(const ParamStore::HostState& s) const {
+  const auto* kind = kind_memory.view().as<char>();
+  return check_state(store.op(), {.kind = std::string(kind, kind_memory.bytes()),
+                                  .update_counts = s.update_counts,
+                                  .touched = s.touched,
+                                  .schedule = s.schedule,
+                                  .largest_rate = policy.largest_rate,
+                                  .scaler = s.scaler,
+                                  .step = s.step,
+                                  .progress = at});
+}
+
 bool Optimizer::Impl::adopt_state() {
   const std::uint32_t version = version_of_state();
   if (version == notes.state_version || hooks.capturing()) return false;
   const ParamStore::HostState s = store.host_state();
-  const auto* kind = kind_memory.view().as<char>();
-  notes.lr = check_state(store.op(), {.kind = std::string(kind, kind_memory.bytes()),
-                                      .update_counts = s.update_counts,
-                                      .touched = s.touched,
-                                      .schedule = s.schedule,
-                                      .scaler = s.scaler,
-                                      .step = s.step,
-                                      .progress = at});
+  notes.lr = check_copied(s);
   if (store.device().is_cpu() || has_ranks()) now.sums_before = seed_sums();
   store.note_seen(s.step.last);
   notes.complained = s.step.last.cycle;  // whoever made the state was told of what it says
@@ -216,6 +221,12 @@ void Optimizer::Impl::require_outside_cycle(const char* name) const {
              fmt::format("return from the function, and call it after {}", call.maker),
              "{} inside the function of {}, which makes the backward passes and the step itself",
              name, call.maker);
+}
+
+void Optimizer::Impl::fail_of_function() const {
+  char text[128];  // the heap may have no memory for it
+  const auto end = fmt::format_to_n(text, sizeof text, "the function given to {}", call.maker);
+  detail::out_of_memory({text, std::min(end.size, sizeof text)});
 }
 
 void Optimizer::Impl::require_own_scale(const char* instead) const {

@@ -125,8 +125,9 @@ struct Optimizer::Impl final : autograd::Cycle {
       try {
         try {
           micro_steps();
+        } catch (const std::bad_alloc&) {
+          fail_of_function();
         }
-        FIRN_OUT_OF_MEMORY(store.op())
       } catch (...) {
         end_for_others(std::current_exception(), false);
         throw;
@@ -349,6 +350,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Throws if the call is made by a function that run_cycle(), run_batch() or step_two_pass() was
   /// given, while that is under way.
   void require_outside_cycle(const char* name) const;
+  /// Throws OutOfMemory: the function of the call that makes the cycle threw std::bad_alloc.
+  [[noreturn]] void fail_of_function() const;
   /// Throws if the loss scale is shared; `instead` is what to call.
   void require_own_scale(const char* instead) const;
   /// Throws unless the loss's weight is a scalar in f32 or f64 on the parameters' device.
@@ -362,6 +365,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   void warn_if_unreached(bool reached);
   void warn_of_empty_step();
   void warn_if_unscaled();
+  /// Throws Error, naming what is wrong, unless the state that was copied in is one. Returns its
+  /// schedule.
+  Schedule check_copied(const ParamStore::HostState& state) const;
   /// Takes over a state that was copied in since the last look. Throws Error if it is not the state
   /// of an optimizer like this. Returns whether there was one.
   bool adopt_state();
@@ -450,6 +456,12 @@ inline void require_option(const char* op, const char* name, double value, doubl
 inline void require_option(const char* op, const char* name, double value, double low,
                            const char* hint) {
   require_option(op, name, value, low, HUGE_VAL, hint);
+}
+
+/// A number that rules multiply weights by. Its square is finite in f32, and so is that of what a
+/// step makes of weights and gradients of any use.
+inline void require_decay(const char* op, const char* name, double value, const char* hint) {
+  require_option(op, name, value, 0, 0x1p30, hint);
 }
 
 /// Throws Error unless the rate is one. A schedule that is no constant was checked when it was

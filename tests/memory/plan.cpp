@@ -185,6 +185,36 @@ TEST_CASE("a plan goes beyond a limit, and RollbackPoints around it stay right",
   CHECK((t.everything() == before));
 }
 
+TEST_CASE("[S38] a RollbackPoint is of the plan that it was made in, or of none", "[memory]") {
+  Training t(f32);
+  t.step();
+  std::optional<RollbackPoint> start, inner;
+  start.emplace();
+  const auto before = t.everything();
+  t.opt->backward(cross_entropy(t.net(t.x), t.labels));
+  const auto in_cycle = t.everything();
+  CHECK_THAT(error_of([&] { plan_memory([&] { start->roll_back(); }); }),
+             test::contains("made outside of the plan cannot be rolled back in it; hint: "));
+  CHECK((t.everything() == in_cycle));
+  plan_memory([&] {
+    inner.emplace();
+    t.step();
+  });
+  CHECK_THAT(error_of([&] { inner->roll_back(); }),
+             test::contains("made in a plan cannot be rolled back after it; hint: "));
+  CHECK((t.everything() == in_cycle));
+  inner.reset();
+  start->roll_back();
+  CHECK((t.everything() == before));
+  plan_memory([&] { start.reset(); });  // it is told of no later change
+  t.step();
+  start.emplace();
+  const auto then = t.everything();
+  t.opt->backward(cross_entropy(t.net(t.x), t.labels));
+  start->roll_back();
+  CHECK((t.everything() == then));
+}
+
 TEST_CASE("[S38] a plan neither runs, captures nor replays a graph::Step", "[memory]") {
   const auto train = [](bool planned) {
     Training t(f32, {.accumulate = 2});

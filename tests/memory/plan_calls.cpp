@@ -1,5 +1,6 @@
 // A plan changes nothing: each public call that changes something is made within one, and all is
-// compared before and after. The calls are those that the public headers declare.
+// compared before and after. The calls are those that the public headers declare. They are made on
+// objects from before the plan; what a constructor writes to files is compared too.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -208,68 +209,72 @@ std::vector<Call> calls_on_optimizers() {
   const auto batch = [](World& w) {
     return [&w](std::int64_t first, std::int64_t last) { return w.loss(first, last); };
   };
-  return {{{"Optimizer::backward"}, [](World& w) { w.opt->backward(w.loss()); }},
-          {{"Optimizer::step"}, [](World& w) { w.train(); }},
-          {{"Optimizer::step"},
-           [](World& w) {
-             for (int i = 0; i < 5; ++i) w.train();
-           }},
-          {{"Optimizer::step"}, [](World& w) { w.opt->flush(), w.opt->step(); }},
-          {{"Optimizer::flush"}, [](World& w) { w.opt->flush(); }},
-          {{"Optimizer::flush"}, [](World& w) { w.opt->flush(optim::Partial::drop); }},
-          {{"Optimizer::zero_grad"}, [](World& w) { w.opt->zero_grad(); }},
-          {{"Optimizer::no_samples"}, [](World& w) { w.opt->no_samples(); }},
-          {{"Optimizer::run_batch"},
-           [batch](World& w) { w.opt->zero_grad(), w.opt->run_batch(8, 4, batch(w)); }},
-          {{"Optimizer::run_batch"},
-           [batch](World& w) {
-             w.opt->zero_grad(), w.opt->run_batch(8, optim::MicroBatch{.size = 4}, batch(w));
-           }},
-          {{"Optimizer::run_cycle"},
-           [](World& w) {
-             w.opt->zero_grad();
-             w.opt->run_cycle(2, [&w](std::int64_t) { return w.loss(); });
-           }},
-          {{"Optimizer::step_two_pass"},
-           [](World& w) {
-             w.opt->zero_grad();
-             w.opt->step_two_pass(
-                 2, [&w](std::int64_t i) { return w.net(w.x.slice(0, 4 * i, 4 * i + 4).to(f16)); },
-                 [&w](const Tensor& all) { return cross_entropy(all, w.y); });
-           }},
-          {{"Optimizer::set_epoch"}, [](World& w) { w.opt->zero_grad(), w.opt->set_epoch(3); }},
-          {{"Optimizer::set_lr"}, [](World& w) { w.opt->set_lr(0.5); }},
-          {{"Optimizer::set_lr"}, [](World& w) { w.opt->set_lr(optim::cosine(0.1, 10)); }},
-          {{"Optimizer::set_loss_scale"}, [](World& w) { w.opt->set_loss_scale(64); }},
-          {{"LossScaler::set_scale"}, [](World& w) { w.scaler->set_scale(64); }},
-          {{"Optimizer::refresh_masters"}, [](World& w) { w.opt->refresh_masters(); }},
-          {{"Optimizer::restore_on_retry"}, [](World& w) { w.opt->restore_on_retry({w.number}); }},
-          {{"Optimizer::step"},  // a state that is copied in
-           [](World& w) {
-             for (const auto& [name, t] : w.opt->state()) copy_(t, zeros_like(t));
-             w.train();
-           }},
-          {{"optim::step_all", "optim::flush_all"},
-           [](World& w) { optim::step_all({w.shared.get()}), optim::flush_all({w.shared.get()}); }},
-          {{"optim::plan_within"},
-           [batch](World& w) { optim::plan_within(1 << 30, *w.opt, w.blocks, 8, batch(w)); },
-           true},
-          {{"plan_memory"}, [](World& w) { plan_memory([&w] { w.train(); }); }, true},
-          {{"Plateau::observe"}, [](World& w) { w.plateau.observe(5), w.plateau.observe(6); }},
-          {{"Step::reset"},
-           [](World& w) {
-             graph::Step step(*w.opt, [&w] { w.train(); });
-             step();
-             step.reset();
-           },
-           true},
-          {{"dist::distribute"}, [](World& w) { dist::distribute(*w.opt, dist::Group()); }, true},
-          {{"dist::mark_divided"}, [](World& w) { dist::mark_divided(w.leaf); }},
-          {{"RollbackPoint::roll_back"}, [](World& w) {
-             RollbackPoint start;
-             w.train(), w.blocks(w.x);
-             start.roll_back();
-           }}};
+  return {
+      {{"Optimizer::backward"}, [](World& w) { w.opt->backward(w.loss()); }},
+      {{"Optimizer::step"}, [](World& w) { w.train(); }},
+      {{"Optimizer::step"},
+       [](World& w) {
+         for (int i = 0; i < 5; ++i) w.train();
+       }},
+      {{"Optimizer::step"}, [](World& w) { w.opt->flush(), w.opt->step(); }},
+      {{"Optimizer::flush"}, [](World& w) { w.opt->flush(); }},
+      {{"Optimizer::flush"}, [](World& w) { w.opt->flush(optim::Partial::drop); }},
+      {{"Optimizer::zero_grad"}, [](World& w) { w.opt->zero_grad(); }},
+      {{"Optimizer::no_samples"}, [](World& w) { w.opt->no_samples(); }},
+      {{"Optimizer::run_batch"},
+       [batch](World& w) { w.opt->zero_grad(), w.opt->run_batch(8, 4, batch(w)); }},
+      {{"Optimizer::run_batch"},
+       [batch](World& w) {
+         w.opt->zero_grad(), w.opt->run_batch(8, optim::MicroBatch{.size = 4}, batch(w));
+       }},
+      {{"Optimizer::run_cycle"},
+       [](World& w) {
+         w.opt->zero_grad();
+         w.opt->run_cycle(2, [&w](std::int64_t) { return w.loss(); });
+       }},
+      {{"Optimizer::step_two_pass"},
+       [](World& w) {
+         w.opt->zero_grad();
+         w.opt->step_two_pass(
+             2, [&w](std::int64_t i) { return w.net(w.x.slice(0, 4 * i, 4 * i + 4).to(f16)); },
+             [&w](const Tensor& all) { return cross_entropy(all, w.y); });
+       }},
+      {{"Optimizer::set_epoch"}, [](World& w) { w.opt->zero_grad(), w.opt->set_epoch(3); }},
+      {{"Optimizer::set_lr"}, [](World& w) { w.opt->set_lr(0.5); }},
+      {{"Optimizer::set_lr"}, [](World& w) { w.opt->set_lr(optim::cosine(0.1, 10)); }},
+      {{"Optimizer::set_loss_scale"}, [](World& w) { w.opt->set_loss_scale(64); }},
+      {{"LossScaler::set_scale"}, [](World& w) { w.scaler->set_scale(64); }},
+      {{"Optimizer::refresh_masters"}, [](World& w) { w.opt->refresh_masters(); }},
+      {{"Optimizer::restore_on_retry"}, [](World& w) { w.opt->restore_on_retry({w.number}); }},
+      {{"Optimizer::step"},  // a state that is copied in
+       [](World& w) {
+         for (const auto& [name, t] : w.opt->state()) copy_(t, zeros_like(t));
+         w.train();
+       }},
+      {{"optim::step_all", "optim::flush_all"},
+       [](World& w) { optim::step_all({w.shared.get()}), optim::flush_all({w.shared.get()}); }},
+      {{"optim::plan_within"},
+       [batch](World& w) { optim::plan_within(1 << 30, *w.opt, w.blocks, 8, batch(w)); },
+       true},
+      {{"plan_memory"}, [](World& w) { plan_memory([&w] { w.train(); }); }, true},
+      {{"Plateau::observe"}, [](World& w) { w.plateau.observe(5), w.plateau.observe(6); }},
+      {{"Step::reset"},
+       [](World& w) {
+         graph::Step step(*w.opt, [&w] { w.train(); });
+         step();
+         step.reset();
+       },
+       true},
+      {{"dist::distribute"}, [](World& w) { dist::distribute(*w.opt, dist::Group()); }, true},
+      {{"dist::mark_divided"}, [](World& w) { dist::mark_divided(w.leaf); }},
+      {{"RollbackPoint::roll_back"},
+       [](World& w) {
+         RollbackPoint start;
+         w.train(), w.blocks(w.x);
+         start.roll_back();
+       }},
+      {{"RollbackPoint::roll_back"}, [](World& w) { w.start->roll_back(); }, true},
+      {{"RollbackPoint::roll_back"}, [](World& w) { w.start->roll_back(Rollback::data); }, true}};
 }
 
 std::vector<Call> calls_on_data() {
@@ -325,18 +330,14 @@ std::vector<Call> calls_on_data() {
          data::write_tokens(path(w), std::vector<std::int64_t>{1, 2});
        },
        true},
-      {{"RecordWriter::write", "RecordWriter::finish"},
-       [path](World& w) { data::RecordWriter(path(w)).write({w.x}); },
-       true},
-      {{"Checkpoints::save"},
-       [](World& w) { io::Checkpoints(w.folder.file("all")).save(1, {*w.opt}); },
-       true},
-      {{"Checkpoints::discard_after"},
-       [](World& w) { io::Checkpoints(w.folder.file("all")).discard_after(0); },
-       true},
-      {{"RunLog::write"},
-       [path](World& w) { train::RunLog(path(w)).write(train::Record("note")); },
-       true},
+      {{"RecordWriter::write"}, [](World& w) { w.records->write({w.x}); }, true},
+      {{"RecordWriter::finish"}, [](World& w) { w.records->finish(); }, true},
+      {{"RecordWriter::write"}, [path](World& w) { const data::RecordWriter made(path(w)); }, true},
+      {{"Checkpoints::save"}, [](World& w) { w.checkpoints->save(1, {*w.opt}); }, true},
+      {{"Checkpoints::discard_after"}, [](World& w) { w.checkpoints->discard_after(0); }, true},
+      {{"Checkpoints::save"}, [path](World& w) { const io::Checkpoints made(path(w)); }, true},
+      {{"RunLog::write"}, [](World& w) { w.log->write(train::Record("note")); }, true},
+      {{"RunLog::write"}, [path](World& w) { const train::RunLog made(path(w)); }, true},
       {{"train::fit"},
        [](World& w) {
          train::fit({.optimizers = {{"", *w.opt}}}, *w.loader, [](const data::LoaderBatch&) {});
@@ -499,8 +500,7 @@ TEST_CASE("the list of calls is that of a header", "[memory][host]") {
 }
 
 TEST_CASE("[S38] a plan of any public call changes nothing, then and later", "[memory][host]") {
-  World untouched;
-  const std::vector<std::string> expected = untouched.later();
+  const std::vector<std::string> expected = World().later();
   for (const Call& call : all_calls()) {
     World w;
     w.seen();

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "firn/runtime/kernel_support.h"
 #include "support/values.h"
 
@@ -82,7 +85,13 @@ PlannedWorld::PlannedWorld() {
                                           data::LoaderOptions{.batch = 4, .shuffle = true});
   batches = std::make_unique<data::ResidentBatches>(
       data::ImageDataset(set), data::LoaderOptions{.batch = 4, .shuffle = true});
-  for (int i = 0; i < 3; ++i) train();
+  records.emplace(folder.file("records"));
+  records->write({x});
+  checkpoints.emplace(folder.file("checkpoints"));
+  log.emplace(folder.file("log"));
+  for (int i = 0; i < 2; ++i) train();
+  start.emplace();
+  train();
   loader->seek({0, 4});
   batches->next();
   const Tensor logits = randn({8, 3});
@@ -133,6 +142,8 @@ std::vector<std::string> PlannedWorld::seen() {
     out.push_back(fmt::format("mistake {} {} {:a}", m.target, m.predicted, m.probability));
   key("this thread's stream", default_generator());
   key("own stream", generator);
+  out.push_back(fmt::format("{} records, {} bytes of log", records->size(), log->bytes()));
+  for (const std::string& file : files()) out.push_back(file);
   const MemoryStats m = memory_stats();  // the last line
   out.push_back(fmt::format("threads {}, tf32 {}, bf16x3 {}, invariant {}, limit {}, peak {}",
                             num_threads(), tf32_allowed(), bf16x3_allowed(),
@@ -149,8 +160,29 @@ std::vector<std::string> PlannedWorld::later() {
   for (auto& batch : loader->epoch(0)) mean.add(mse_loss(batch.x(), batch.x() * 0.5));
   while (batches->remaining() > 0) batches->next();
   randn({3}, {.generator = &generator});
+  records->write({y});
+  records->finish();
+  checkpoints->save(7, {*opt});
+  log->write(train::Record("note"));
   std::vector<std::string> out = seen();
   out.pop_back();  // peaks of memory are those of all tests so far
+  start->roll_back();
+  for (std::string& line : seen()) out.push_back(std::move(line));
+  out.pop_back();
+  return out;
+}
+
+std::vector<std::string> PlannedWorld::files() const {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    std::string name = entry.path().lexically_relative(folder.path()).string();
+    // A file that is being written has a random end of its name.
+    if (const auto temporary = name.find(".tmp"); temporary != std::string::npos)
+      name.resize(temporary);
+    out.push_back(
+        fmt::format("file {}: {} bytes", name, entry.is_regular_file() ? entry.file_size() : 0));
+  }
+  std::sort(out.begin(), out.end());
   return out;
 }
 

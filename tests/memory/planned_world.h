@@ -49,6 +49,8 @@ class PlannedWorld {
   Loss loss(std::int64_t first = 0, std::int64_t last = 8);
   /// Everything, a line a thing.
   std::vector<std::string> seen();
+  /// Names and sizes of the files in the folder.
+  std::vector<std::string> files() const;
   /// After some steps of all: what a plan has left behind would show here.
   std::vector<std::string> later();
 
@@ -73,6 +75,10 @@ class PlannedWorld {
   metrics::MeanLoss mean;
   optim::Plateau plateau{{.patience = 0}};
   Generator generator{5};
+  std::optional<RollbackPoint> start;  ///< before the last changes
+  std::optional<data::RecordWriter> records;
+  std::optional<io::Checkpoints> checkpoints;
+  std::optional<train::RunLog> log;
 };
 
 }  // namespace firn::testing

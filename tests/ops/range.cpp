@@ -91,6 +91,26 @@ TEST_CASE("std and norm have the whole range of f32", "[ops]") {
     }
 }
 
+TEST_CASE("std and var are numbers where sums and distances of f32 are not", "[ops][host]") {
+  const double most = 0x1.8p127;
+  for (const DType t : {f32, bf16}) {
+    CHECK(values_of(firn::std(full({4}, most, t))) == Values{0});
+    CHECK(values_of(var(full({1000, 2}, most, t), 0)) == Values{0, 0});
+    const Tensor x = make({most, most, most, -most}, {4}, t);
+    CHECK(firn::std(x).item() == most);
+    CHECK(values_of(firn::std(x.reshape({4, 1}), 0, 0)) == rounded({most * std::sqrt(0.75)}, t));
+    CHECK(var(x).item() == kInf);
+    CHECK(values_of(var_mean(full({4}, most, t)).var) == Values{0});
+    CHECK(values_of(gradient([](const Tensor& y) { return var(y); }, full({4}, most, t))) ==
+          Values(4, 0.0));
+    CHECK(mean(x).item() == kInf);  // as PyTorch's
+    CHECK(std::isnan(firn::std(make({kInf, most, 1}, {3}, t)).item()));
+    // The other rows keep their bits.
+    const Tensor row = randn({1, 100}).to(t), large = full({1, 100}, most, t);
+    CHECK(values_of(var(cat({row, large, row}), 1)) == Values{var(row).item(), 0, var(row).item()});
+  }
+}
+
 TEST_CASE("log-sum-exp and its scan have the gradients of infinite operands", "[ops]") {
   for (const DType t : {f64, f32}) {
     const Tensor x = make({0.3, kInf, -2.1}, {3}, t);

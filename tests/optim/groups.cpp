@@ -147,6 +147,17 @@ TEST_CASE("decay_groups leaves biases and gains of norms without decay") {
                  {"[decay_groups]", "weight_decay is -1"}));
   CHECK(mentions(error_of([&] { optim::decay_groups({Tensor()}, 1); }), {"undefined"}));
 
+  // Frozen parameters are left out, as an optimizer takes none.
+  net[0].set_requires_grad(false);
+  const auto unfrozen = optim::decay_groups(net.named_parameters(), 0.25);
+  REQUIRE(unfrozen.size() == 2);
+  REQUIRE(unfrozen[0].parameters.size() == 1);
+  CHECK(unfrozen[0].parameters[0].name == "2.weight");
+  CHECK(unfrozen[1].parameters.size() == 3);
+  CHECK_NOTHROW(AdamW(unfrozen));
+  net.set_requires_grad(false);
+  CHECK(optim::decay_groups(net.parameters(), 0.25).empty());
+
   // A step without gradient but for a zero: the decay alone.
   nn::Linear layer(2, 2);
   layer.bias = nn::Parameter(ones({2}));

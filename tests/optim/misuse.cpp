@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -109,6 +110,27 @@ TEST_CASE("an empty function is refused by the call that was given it") {
   CHECK(mentions(error_of([&] { graph::Step(default_device(), {}); }), {"graph::Step is empty"}));
   CHECK(mentions(error_of([&] { graph::Graph::capture(default_device(), {}); }),
                  {"Graph::capture is empty"}));
+}
+
+TEST_CASE("std::bad_alloc of a loss function is OutOfMemory that names the function") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1});
+  const auto fails = []() -> Loss { throw std::bad_alloc(); };
+  const auto batch = [&](std::int64_t, std::int64_t) { return fails(); };
+  const auto encode = [&](std::int64_t) { return w * 1.0; };
+  const auto says = [](const std::function<void()>& call, const char* function) {
+    CHECK_THROWS_AS(call(), OutOfMemory);
+    const std::string text = error_of(call);
+    CHECK(mentions(text, {"the heap has no memory left for the function given to ", function}));
+    CHECK(text.find("SGD") == std::string::npos);
+  };
+  says([&] { opt.run_cycle(2, [&](std::int64_t) { return fails(); }); }, "run_cycle()");
+  says([&] { opt.run_batch(2, 1, batch); }, "run_batch()");
+  says([&] { opt.run_batch(2, {.size = 1}, batch); }, "run_batch()");
+  says([&] { opt.step_two_pass(1, encode, [&](const Tensor&) { return fails(); }); },
+       "step_two_pass()");
+  opt.backward(objective(w, {1}));
+  CHECK(opt.step());
 }
 
 TEST_CASE("a number or tensor that makes no cycle is refused with a way out") {

@@ -1,7 +1,10 @@
 // Options are checked in the type that computes with them: kernels of f32 take subnormal numbers
 // for 0, and numbers beyond f32 for infinity.
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "firn/firn.h"
@@ -81,8 +84,8 @@ TEST_CASE("[S45] other options that f32 cannot express are refused") {
     return text.find(part) != std::string::npos;
   };
   CHECK(has(said<SGD>(SGDOptions{.weight_decay = 1e39}), "weight_decay is 1e+39"));
-  CHECK(said<SGD>(SGDOptions{.weight_decay = 1e39}, f64).empty());
   CHECK(has(said<SGD>(SGDOptions{.momentum = 1e-40}), "momentum is 1e-40"));
+  CHECK(said<SGD>(SGDOptions{.momentum = 1e-40}, f64).empty());
   CHECK(has(said<Adagrad>(AdagradOptions{.initial_accumulator = 1e39}), "initial_accumulator"));
   CHECK(has(said<Rprop>(RpropOptions{.step_min = 1e-40}), "step_min is 1e-40"));
   CHECK(has(said<Adafactor>(AdafactorOptions{.eps1 = 1e-20}), "the square of eps1 is 1e-40"));
@@ -96,6 +99,8 @@ TEST_CASE("[S45] other options that f32 cannot express are refused") {
 TEST_CASE("[S45] a learning rate beyond f32 is refused, or its step is skipped") {
   CHECK(said<SGD>(SGDOptions{.lr = 1e40}).find("lr is 1e+40, more than 1.26") != std::string::npos);
   CHECK(said<SGD>(SGDOptions{.lr = 1e40}, f64).empty());
+  CHECK(said<SGD>(SGDOptions{.lr = 1e300}, f64).find("lr is 1e+300, more than 8.4") !=
+        std::string::npos);
   CHECK(said<SGD>(SGDOptions{.lr = linear_schedule(1, 1e200, 5)}).find("lr is 1e+200") !=
         std::string::npos);
   Tensor w = ones({1}).set_requires_grad();
@@ -127,6 +132,107 @@ TEST_CASE("[S45] a learning rate beyond f32 is refused, or its step is skipped")
   const std::string scaled = text_of([&] { SGD(groups, SGDOptions{.lr = 1e15}); });
   INFO(scaled);
   CHECK(scaled.find("lr is 1000000000000000, more than 12676506002") != std::string::npos);
+  groups[0].parameters = parameters(f64);
+  groups[0].lr_scale = 1e300;
+  CHECK(text_of([&] { SGD(groups, SGDOptions{.lr = 1e15}); }).find("more than 8.4") !=
+        std::string::npos);
+}
+
+namespace {
+
+/// Each of the options is refused by its name, or three steps with it give finite weights.
+template <class Optimizer, class Options>
+void try_all(std::initializer_list<std::pair<const char*, double Options::*>> options) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [name, member] : options)
+    for (const double value : {1e300, -1e300, 1e39, 1e30, 1e18, -1.0, nan})
+      for (const DType dtype : {f64, f32}) {
+        Options o;
+        o.*member = value;
+        const Parameters all = parameters(dtype);
+        const std::string text = text_of([&] {
+          Optimizer opt(all, o);
+          for (int i = 0; i < 3; ++i) {
+            opt.backward(sum(all[0]), 1);
+            opt.step();
+          }
+        });
+        CAPTURE(name, value, to_string(dtype), text);
+        if (text.empty()) {
+          for (const double w : values_of(all[0])) CHECK(std::isfinite(w));
+        } else {
+          CHECK(text.find(name) != std::string::npos);
+          CHECK(text.find("; hint: ") != std::string::npos);
+        }
+      }
+}
+
+}  // namespace
+
+TEST_CASE("[S45] no option takes the weights to infinity, in f64 either") {
+#define OF(Options, option) {#option, &Options::option}
+#define ADAM(Options) \
+  OF(Options, beta1), OF(Options, beta2), OF(Options, eps), OF(Options, weight_decay)
+  try_all<SGD, SGDOptions>(
+      {OF(SGDOptions, momentum), OF(SGDOptions, dampening), OF(SGDOptions, weight_decay)});
+  try_all<RMSprop, RMSpropOptions>({OF(RMSpropOptions, alpha), OF(RMSpropOptions, eps),
+                                    OF(RMSpropOptions, momentum),
+                                    OF(RMSpropOptions, weight_decay)});
+  try_all<Adagrad, AdagradOptions>({OF(AdagradOptions, lr_decay), OF(AdagradOptions, eps),
+                                    OF(AdagradOptions, initial_accumulator),
+                                    OF(AdagradOptions, weight_decay)});
+  try_all<Adadelta, AdadeltaOptions>(
+      {OF(AdadeltaOptions, rho), OF(AdadeltaOptions, eps), OF(AdadeltaOptions, weight_decay)});
+  try_all<Rprop, RpropOptions>({OF(RpropOptions, eta_minus), OF(RpropOptions, eta_plus),
+                                OF(RpropOptions, step_min), OF(RpropOptions, step_max)});
+  try_all<Adam, AdamOptions>({ADAM(AdamOptions)});
+  try_all<AdamW, AdamWOptions>({ADAM(AdamWOptions)});
+  try_all<NAdam, NAdamOptions>({ADAM(NAdamOptions), OF(NAdamOptions, momentum_decay)});
+  try_all<RAdam, RAdamOptions>({ADAM(RAdamOptions)});
+  try_all<LAMB, LAMBOptions>({ADAM(LAMBOptions)});
+  try_all<Lion, LionOptions>(
+      {OF(LionOptions, beta1), OF(LionOptions, beta2), OF(LionOptions, weight_decay)});
+  try_all<Muon, MuonOptions>({ADAM(MuonOptions),
+                              OF(MuonOptions, momentum),
+                              {"lr", &MuonOptions::adamw_lr_scale},
+                              OF(MuonOptions, adamw_weight_decay)});
+  try_all<Adafactor, AdafactorOptions>({OF(AdafactorOptions, beta2_decay),
+                                        OF(AdafactorOptions, eps2), OF(AdafactorOptions, clip),
+                                        OF(AdafactorOptions, weight_decay)});
+  try_all<ScheduleFreeAdamW, ScheduleFreeAdamWOptions>(
+      {ADAM(ScheduleFreeAdamWOptions), OF(ScheduleFreeAdamWOptions, r),
+       OF(ScheduleFreeAdamWOptions, weight_lr_power)});
+#undef ADAM
+#undef OF
+}
+
+TEST_CASE("[S45][S46] large powers in the weights of schedule-free averages do not overflow") {
+  const auto averaged = [](double r, double power) {
+    Tensor w = ones({1}, f64).set_requires_grad();
+    ScheduleFreeAdamW opt({w}, {.lr = 0.01, .warmup_steps = 4, .r = r, .weight_lr_power = power});
+    double fast = 0, slow = 0;
+    for (int i = 0; i < 20; ++i) {
+      opt.backward(sum(w), 1);
+      CHECK(opt.step().applied());
+    }
+    for (const auto& [name, t] : opt.state()) {
+      if (name.ends_with("fast_weight")) fast = values_of(t)[0];
+      if (name.ends_with("averaged_weight")) slow = values_of(t)[0];
+    }
+    return std::pair{fast, slow};
+  };
+  // With these the last step is all of the average, to 1e-19.
+  for (const double r : {1000.0, 1e300}) {
+    const auto [fast, slow] = averaged(r, 2);
+    CHECK(std::abs(fast - slow) < 1e-15);
+    CHECK(fast < 0.9);
+  }
+  // The 17 steps at the full rate have the same weight, and those before them have none.
+  const auto [fast, slow] = averaged(0, 300);
+  const double rise = 0.01 * (0.25 + 0.5 + 0.75 + 1);
+  CHECK(std::abs(fast - (1 - rise - 0.01 * 16)) < 1e-6);
+  CHECK(std::abs(slow - (1 - rise - 0.01 * 8)) < 1e-6);
+  CHECK(averaged(0, 1e300).second < 0.95);
 }
 
 TEST_CASE("[S45] an eps of a layer that is 0 in f32 is refused for f32 tensors") {

@@ -1,6 +1,7 @@
 // Files that are changed at random: every reader returns or throws Error, and takes no more memory
 // than the file has. FIRN_FUZZ_SEED chooses other changes, FIRN_FUZZ_CALLS their number.
 #include <cstdlib>
+#include <set>
 #include <string>
 
 #include "firn/firn.h"
@@ -51,6 +52,21 @@ std::int64_t setting(const char* name, std::int64_t otherwise) {
 }
 
 }  // namespace
+
+TEST_CASE("readers: a file that ends early is refused, wherever it ends", "[host]") {
+  const std::set<std::string> lists = {"csv", "tokens", "records"};  // which may be shorter
+  for (const Reader& reader : readers()) {
+    if (lists.contains(reader.name)) continue;
+    const TempFolder folder;
+    for (const Bytes& good : reader.good) {
+      const std::size_t end = good.find_last_not_of("\r\n ") + 1;
+      for (std::size_t n = 0; n < end; ++n) {
+        INFO(reader.name << ": the first " << n << " of " << good.size() << " bytes");
+        CHECK_THROWS_AS(reader.read(folder, good.substr(0, n)), Error);
+      }
+    }
+  }
+}
 
 TEST_CASE("readers: files that are changed at random are read or refused", "[host]") {
   const auto seed = static_cast<std::uint64_t>(setting("FIRN_FUZZ_SEED", 1));

@@ -115,15 +115,17 @@ struct LoaderStats {
 ///     for (auto& batch : loader.epoch(epoch)) train(batch.x(), batch.y());
 ///
 /// A loop begins its epoch anew, also if somebody has looked at a batch or a loop was left before.
-/// It goes on within an epoch after seek(), io::load_run() or a resume: seek(position()) goes on
-/// where a loop was left.
+/// The first loop after seek(), io::load_run() or a resume begins where that went instead, within
+/// its epoch: seek(position()) goes on where a loop was left. A loop that is under way meanwhile
+/// does not go on: its next step throws Error, so leave it by `break`.
 ///
 /// The order is a function of (seed, epoch, position), and what is random about a sample one of
 /// (seed, epoch, id). Threads, prefetching and restarts change no bit. Each epoch has its own
 /// order, and each batch is a row of consecutive positions. A batch that cannot be made throws when
 /// its turn comes: SampleError if a sample is to blame, whose index() names it, else Error. The
 /// position then stays before that batch; seek() past it to go on. A RollbackPoint puts a loader
-/// back, and a loop that goes on too. A loop cannot be part of a captured graph.
+/// back, and with it the loop that was under way at that time. A loop cannot be part of a captured
+/// graph.
 ///
 /// One thread at a time uses a loader. It runs its own threads from the first batch on; each
 /// computes on one CPU thread. A child of fork() starts threads of its own.
@@ -165,12 +167,13 @@ class Loader {
 
   class Iterator;
   class Epoch;
-  /// The batches of epoch `number`: all of them. Only if seek() was the last that moved the loader,
-  /// and went into that epoch, it is the rest from there on. An epoch without any batch is a
-  /// warning, once. Throws Error if number < 0.
+  /// The batches of epoch `number`: all of them. Only if seek() or io::load_run() was the last that
+  /// moved the loader, and went into that epoch, it is the rest from there on. An epoch without any
+  /// batch is a warning, once. Throws Error if number < 0.
   Epoch epoch(std::int64_t number);
   /// The batches of the next epoch: the one after that of the last loop, also if that was left by
-  /// `break`. The first loop has epoch 0. After seek() it is the rest of the epoch that it went to.
+  /// `break`. The first loop has epoch 0. After seek() or io::load_run() it is the rest of the
+  /// epoch that these went to: none, if the run was saved in the body of the epoch's last batch.
   Iterator begin();
   std::default_sentinel_t end() const noexcept { return {}; }
 
@@ -204,9 +207,8 @@ class Loader::Epoch {
 };
 
 /// Input iterator on the batch that the loader has in hand. It is at its end when the epoch is, and
-/// also once seek(), another loop or a RollbackPoint has moved the loader away from this loop. *
-/// and
-/// ++ then throw Error; so does ++ if the loader was destroyed.
+/// also once seek(), io::load_run(), another loop or a RollbackPoint has moved the loader away from
+/// this loop. * and ++ then throw Error; so does ++ if the loader was destroyed.
 class Loader::Iterator {
  public:
   using iterator_concept = std::input_iterator_tag;

@@ -114,7 +114,9 @@ struct LoadRunOptions {
 };
 
 /// Puts every part back where save_run() found it: training goes on with the same bits, also after
-/// a backward() that failed half-way. Throws Error while one of an optimizer is running.
+/// a backward() that failed half-way. Throws Error while one of an optimizer is running. The next
+/// loop over a Loader begins behind the batch that was in hand; one that is under way does not go
+/// on (data/loader.h).
 ///
 /// Throws IoError, before anything is written, if the file is not a saved run, a byte of it is
 /// damaged, or it is not of these parts: names, shapes, dtypes, kinds and settings of optimizers,

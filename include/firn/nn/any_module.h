@@ -11,6 +11,12 @@
 
 namespace firn::nn {
 
+namespace detail {
+/// What AnyModule cannot hold: another type, or a Module of which the type is not known.
+template <class M>
+concept NoModule = !std::is_base_of_v<Module, M> || std::is_same_v<Module, M>;
+}  // namespace detail
+
 /// Holds a module of any type, or none. Copying copies the module. As with every copy of a module,
 /// the copy has the same parameters and a mode of its own:
 ///
@@ -37,6 +43,9 @@ class AnyModule {
   requires(std::is_base_of_v<Module, M>)
       AnyModule(std::shared_ptr<M> module)  // NOLINT: meant to convert
       : module_(std::move(module)) {}
+  /// What is no module does not compile. nn::Lambda makes one of a function.
+  template <detail::NoModule M>
+  AnyModule(M) = delete;  // give a type derived from nn::Module, or a std::shared_ptr to one
 
   AnyModule(const AnyModule& other)
       : module_(other.copy_ ? std::shared_ptr<Module>(other.copy_(*other.module_)) : other.module_),

@@ -74,7 +74,8 @@ Tensor bitwise_not(const Tensor& x);
 Tensor& bitwise_not_(Tensor& x);
 
 // ---- Activations; floating dtypes ----
-/// min(max(x, min_val), max_val), as clamp(); the derivative is 0 at both bounds.
+/// min(max(x, min_val), max_val), as clamp(): a NaN as bound gives NaN. The derivative is 0 at both
+/// bounds.
 Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1);
 /// x clamp(x + 3, 0, 6) / 6 (Howard et al. 2019). The derivative at -3 is 0, at 3 it is 1.
 Tensor hardswish(const Tensor& x);
@@ -145,8 +146,9 @@ Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight);
 Tensor lerp(const Tensor& a, const Tensor& b, double weight);
 /// x + value a b, rounded once. Integers too, if the dtype holds `value`.
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
-/// min(max(x, low), high); either bound may be undefined. NaN wins. Integers too. Where x is equal
-/// to a bound, the bound takes the gradient and x none, as by numbers. high comes before low.
+/// min(max(x, low), high); either bound may be undefined. NaN wins, also one in a bound. Integers
+/// too. Where x is equal to a bound, the bound takes the gradient and x none, as by numbers. high
+/// comes before low.
 [[nodiscard]] Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 /// `value` if `mask` (bool) holds, else x: where(mask, value, x). A tensor as value has rank 0.
 [[nodiscard]] Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);

@@ -168,6 +168,8 @@ const char* to_string(ScatterReduce how) noexcept;
 /// elements the k-th in the order of sort(). The axis is removed, or kept with size 1. x has no
 /// dtype that is stored only.
 Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis = -1, bool keepdims = false);
+Sorted kthvalue(const Tensor&,  // kthvalue(x, k, axis, keepdims)
+                std::int64_t, std::same_as<bool> auto) = delete;
 
 // The number of elements decides these shapes: both wait for the device.
 /// The positions of all elements that are not 0 (or false), in row-major order: i64 [count, rank].

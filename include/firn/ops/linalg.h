@@ -11,6 +11,7 @@
 // gradient of their vectors is not 0.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "firn/ops/ops.h"
@@ -107,6 +108,10 @@ Tensor matrix_norm(const Tensor& x, MatrixNorm norm = MatrixNorm::frobenius,
 /// dtype.
 Tensor matrix_norm(const Tensor& x, double norm, const Axes& axes = {-2, -1},
                    bool keepdims = false);
+Tensor matrix_norm(const Tensor&,  // matrix_norm(x, norm, {-2, -1}, keepdims)
+                   double, const Axes&, detail::ANumber auto) = delete;
+Tensor matrix_norm(const Tensor&,  // matrix_norm(x, norm, {-2, -1}, keepdims)
+                   std::same_as<bool> auto) = delete;
 
 /// x [..., n, n] times itself, n times in all: inverse() first if n is negative; eye() for 0. At
 /// most 2 log2(n) products.

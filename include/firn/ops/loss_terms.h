@@ -6,6 +6,7 @@
 // not fit, or if an option is out of range.
 #pragma once
 
+#include <concepts>
 #include <optional>
 
 #include "firn/ops/losses.h"
@@ -61,6 +62,8 @@ Loss bce_with_logits(const Tensor& logits, const Tensor& target, const BceOption
 LossTerms smooth_l1_terms(const Tensor& prediction, const Tensor& target, double beta = 1);
 /// The sum of these terms.
 Loss smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta = 1);
+Loss smooth_l1_loss(const Tensor&,  // (prediction, target, beta): it has no size_average
+                    const Tensor&, std::same_as<bool> auto) = delete;
 /// Binary cross-entropy of probabilities p, targets y in [0, 1]: -y log p - (1 - y) log(1 - p),
 /// with logarithms of at least -100. Prefer bce_with_logits(), which is exact for small
 /// probabilities. A p outside [0, 1] gives NaN.

@@ -35,6 +35,8 @@ Tensor full(const Shape& shape, double value, detail::ADType auto dtype,
 inline Tensor full(const Shape& shape, double value, Device device) {
   return full(shape, value, {.device = device});
 }
+/// A bool is no dtype: without one the elements would be f32.
+Tensor full(const Shape&, std::same_as<bool> auto) = delete;  // full(shape, 1, boolean), or f32
 /// Every element is 1.
 Tensor ones(const Shape& shape, const TensorOptions& options = {});
 Tensor ones(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
@@ -212,9 +214,10 @@ Tensor tanh(const Tensor& x);       ///< hyperbolic tangent
 Tensor softplus(const Tensor& x);   ///< log(1 + e^x), stable at both ends
 Tensor sin(const Tensor& x);        ///< sine, x in radians
 Tensor cos(const Tensor& x);        ///< cosine, x in radians
-/// min(max(x, low), high); derivative 1 between the bounds, 0 at them and beyond.
+/// min(max(x, low), high); derivative 1 between the bounds, 0 at them and beyond. A bound that is
+/// NaN gives NaN, as with bounds that are tensors.
 [[nodiscard]] Tensor clamp(const Tensor& x, double low, double high);
-/// clamp() by one bound, for integers too: max(x, low), and min(x, high). NaN stays NaN.
+/// clamp() by one bound, for integers too: max(x, low), and min(x, high). NaN wins on either side.
 [[nodiscard]] Tensor clamp_min(const Tensor& x, double low);
 [[nodiscard]] Tensor clamp_max(const Tensor& x, double high);
 
@@ -294,6 +297,8 @@ Tensor ge(const Tensor& a, double b);
 [[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, double b);
 [[nodiscard]] Tensor where(const Tensor& condition, double a, const Tensor& b);
 [[nodiscard]] Tensor where(const Tensor& condition, double a, double b);
+Tensor where(const Tensor&,  // where(condition, 1, 0) is f32; the condition itself is bool
+             std::same_as<bool> auto, std::same_as<bool> auto) = delete;
 
 /// As neg(), add(), sub(), mul() and div(); a number stands for a tensor of that value.
 inline Tensor operator-(const Tensor& x) { return neg(x); }
@@ -344,6 +349,19 @@ Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
            bool keepdims = false);
 /// Euclidean norm; derivative 0 if the norm is 0.
 Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+
+/// Where PyTorch, or another order of arguments, has a bool for a number or a number for a bool.
+Tensor argmax(const Tensor&, std::same_as<bool> auto) = delete;  // argmax(x, axis, keepdims)
+Tensor sum(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // sum(x, {0, 1}, true)
+Tensor mean(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // mean(x, {0, 1}, true)
+Tensor max(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // max(x, {0, 1}, true)
+Tensor min(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // min(x, {0, 1}, true)
+Tensor norm(const Tensor&,  // norm(x, axes): it has no p
+            const Axes&, detail::ANumber auto) = delete;
+Tensor var(const Tensor&,                                        // var(x, {}, correction, keepdims)
+           std::same_as<bool> auto, bool = false) = delete;
+Tensor var(const Tensor&,  // var(x, axes, correction, keepdims)
+           const Axes&, std::same_as<bool> auto, bool = false) = delete;
 
 // ---- Shape: views if the strides allow it, else one copy ----
 /// One size may be -1: it is inferred.
@@ -461,5 +479,6 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
 /// key in backward, not stored. p in [0, 1). training = false: x itself.
 Tensor dropout(const Tensor& x, double p, bool training = true,
                Generator& generator = default_generator());
+Tensor dropout(const Tensor&, std::same_as<bool> auto) = delete;  // dropout(x, p, training)
 
 }  // namespace firn

@@ -2,6 +2,7 @@
 // are in ops.h.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "firn/ops/sort.h"
@@ -46,6 +47,26 @@ struct VarMean {
 VarMean var_mean(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
                  bool keepdims = false);
 
+/// As in ops.h: a bool for a number, or a number for a bool.
+Tensor prod(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // prod(x, {0, 1}, true)
+Tensor any(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // any(x, {0, 1}, true)
+Tensor all(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // all(x, {0, 1}, true)
+Tensor logsumexp(const Tensor&,  // logsumexp(x, {0, 1}, true)
+                 const Axes&, detail::ANumber auto) = delete;
+Tensor argmin(const Tensor&, std::same_as<bool> auto) = delete;  // argmin(x, axis, keepdims)
+Sorted max_with_indices(const Tensor&,  // max_with_indices(x, axis, keepdims)
+                        std::same_as<bool> auto) = delete;
+Sorted min_with_indices(const Tensor&,  // min_with_indices(x, axis, keepdims)
+                        std::same_as<bool> auto) = delete;
+Tensor std(const Tensor&,  // std(x, {}, correction, keepdims)
+           std::same_as<bool> auto, bool = false) = delete;
+Tensor std(const Tensor&,  // std(x, axes, correction, keepdims)
+           const Axes&, std::same_as<bool> auto, bool = false) = delete;
+VarMean var_mean(const Tensor&,  // var_mean(x, {}, correction, keepdims)
+                 std::same_as<bool> auto, bool = false) = delete;
+VarMean var_mean(const Tensor&,  // var_mean(x, axes, correction, keepdims)
+                 const Axes&, std::same_as<bool> auto, bool = false) = delete;
+
 // ---- Statistics ----
 /// The lower median of all elements: of an even number the smaller one of the middle two. NaN if an
 /// element is NaN. Elements that equal it share the gradient evenly. Throws Error if there are no
@@ -55,6 +76,7 @@ Tensor median(const Tensor& x);
 /// stable sort puts in the middle (PyTorch promises none); of several NaNs, the first. The gradient
 /// goes to the position. A scalar counts as a line of one element.
 Sorted median(const Tensor& x, std::int64_t axis, bool keepdims = false);
+Sorted median(const Tensor&, std::same_as<bool> auto) = delete;  // median(x, axis, keepdims)
 
 /// What a quantile is if it lies between the elements a and b, at the share w of the way.
 enum class Interpolation {
@@ -133,6 +155,10 @@ Tensor diff(const Tensor& x, std::int64_t times = 1, std::int64_t axis = -1);
 /// Where all are NaN the sum is 0 and the mean NaN.
 Tensor nansum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor nanmean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+Tensor nansum(const Tensor&,  // nansum(x, {0, 1}, true)
+              const Axes&, detail::ANumber auto) = delete;
+Tensor nanmean(const Tensor&,  // nanmean(x, {0, 1}, true)
+               const Axes&, detail::ANumber auto) = delete;
 /// The integral along `axis` by the trapezoidal rule, of samples at distances `step`, or at x,
 /// which is a list or broadcasts to y's shape. Floating dtypes.
 Tensor trapezoid(const Tensor& y, double step = 1, std::int64_t axis = -1);
@@ -140,6 +166,7 @@ Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t axis = -1);
 /// The covariances of n variables from x [n, observations], as [n, n]; of one variable, or a list,
 /// its variance, a scalar. The divisor is observations - correction. Floating dtypes.
 Tensor cov(const Tensor& x, std::int64_t correction = 1);
+Tensor cov(const Tensor&, std::same_as<bool> auto) = delete;  // cov(x, correction)
 /// The correlations, in [-1, 1]: cov() over the product of both standard deviations.
 Tensor corrcoef(const Tensor& x);
 

@@ -1,6 +1,7 @@
 // Sorting, the largest elements, and counting integers.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "firn/tensor.h"
@@ -26,6 +27,9 @@ struct SortOptions {
 Sorted sort(const Tensor& x, std::int64_t axis = -1, const SortOptions& options = {});
 /// The indices of sort(), i64 of x's shape; no gradient.
 Tensor argsort(const Tensor& x, std::int64_t axis = -1, const SortOptions& options = {});
+Sorted sort(const Tensor&, std::same_as<bool> auto) = delete;  // sort(x, -1, {.descending = true})
+Tensor argsort(const Tensor&,  // argsort(x, -1, {.descending = true})
+               std::same_as<bool> auto) = delete;
 
 struct TopkOptions {
   bool largest = true;  ///< false: the smallest elements
@@ -37,6 +41,8 @@ struct TopkOptions {
 /// x.size(axis)].
 Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis = -1,
             const TopkOptions& options = {});
+Sorted topk(const Tensor&,  // topk(x, k, -1, {.largest = false})
+            std::int64_t, std::same_as<bool> auto) = delete;
 
 /// How many elements of an ascending list are less than each of `values`, i64 of values' shape:
 /// where it would be inserted. `right`: less or equal, so behind its equals. `sorted` is a list

@@ -13,6 +13,7 @@
 // health.h (a look at the gradients).
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "firn/optim/loss_function.h"
 #include "firn/optim/micro_batch.h"
 #include "firn/optim/param_list.h"
 #include "firn/optim/schedule.h"
@@ -95,6 +97,8 @@ class Optimizer {
   /// The same for any scalar: `sum` is a sum over samples and `weight` their number. With the
   /// default weight, one backward() and a step() apply the gradient of `sum` as it is.
   void backward(const Tensor& sum, double weight = 1, const BackwardPass& pass = {});
+  void backward(const Tensor&,  // backward(sum, weight, {.retain_graph = true})
+                std::same_as<bool> auto) = delete;
 
   /// A micro-step without samples: counts as a backward() of weight 0. For a rank that has none
   /// where others have some (dist/distribute.h).
@@ -127,8 +131,8 @@ class Optimizer {
 
   /// A whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
   /// [0, micro_steps), then a step. The function only computes the loss: backward(), step(),
-  /// flush(), zero_grad() and calls that make a whole cycle throw Error in it.
-  ///
+  /// flush(), zero_grad() and calls that make a whole cycle throw Error in it. A std::bad_alloc of
+  /// the function becomes OutOfMemory, whose text names the function.
   /// With OverflowPolicy::retry, a cycle whose gradients overflow is computed again at the lower
   /// loss scale (S15), up to 64 times. Each try begins with the same random streams, running
   /// statistics, positions of loaders, and tensors given to restore_on_retry(). A retry waits for
@@ -162,6 +166,24 @@ class Optimizer {
   /// Tensors that your own forward pass changes: a retried cycle, and the second pass of
   /// step_two_pass(), begin with the values that they had before. firn's layers need no such call.
   void restore_on_retry(std::vector<Tensor> buffers);
+
+  // A function that returns a tensor does not compile, and the error says what to return.
+  template <detail::GivesTensor<std::int64_t> Fn>
+  StepReport run_cycle(std::int64_t, const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
+  template <detail::GivesTensor<std::int64_t, std::int64_t> Fn>
+  StepReport run_batch(std::int64_t, std::int64_t, const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
+  template <detail::GivesTensor<std::int64_t, std::int64_t> Fn>
+  StepReport run_batch(std::int64_t, const MicroBatch&, const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
+  template <detail::GivesTensor<const Tensor&> Fn>
+  StepReport step_two_pass(std::int64_t, const std::function<Tensor(std::int64_t)>&, const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
 
   // ---- Where the cycle is ----
 
@@ -243,7 +265,7 @@ class OptimizerOf : public Optimizer {
   /// Throws Error, naming index, name and shape, for a list without parameters; for a parameter
   /// that is not a leaf requiring a gradient, is given twice in different groups, shares memory
   /// with another one, or belongs to another optimizer; and for an option outside its range.
-  explicit OptimizerOf(ParamList parameters,  // AdamOptions{...} names a wrong field
+  explicit OptimizerOf(ParamList parameters,  // AdamOptions{...} names a wrong field; ema: in step
                        const Options& options = {}, const StepOptions& step = {});
   explicit OptimizerOf(std::vector<ParamGroup> groups, const Options& options = {},
                        const StepOptions& step = {});

@@ -61,8 +61,8 @@ struct ParamGroup {
 };
 
 /// The usual two groups for decoupled weight decay: parameters of two axes or more decay by
-/// `weight_decay`, and those of fewer, the biases and the gains of norms, do not. A group without
-/// parameters is left out.
+/// `weight_decay`, and those of fewer, the biases and the gains of norms, do not. Parameters that
+/// require no gradient are left out, and so is a group without parameters.
 ///
 ///   optim::AdamW opt(optim::decay_groups(net.named_parameters(), 0.05), {.lr = 1e-3});
 ///

@@ -44,11 +44,11 @@ enum class Rollback : std::uint8_t {
 /// is. A point at the beginning of a cycle copies no gradients. A replay of a graph is covered;
 /// a capture that needs a copy throws Error, since the copy would become a part of the graph.
 ///
-/// A point belongs to the thread that made it: in another thread roll_back() throws Error. Points
-/// of a thread are destroyed in the reverse order of their making; each covers what is changed
-/// under the later ones. A generator that has changed must live as long as the point; anything else
-/// may be destroyed before. default_generator() is the one that it was when the point was made:
-/// that of a GeneratorScope around the point.
+/// A point belongs to its thread, and to the plan of memory that it was made in, if any: elsewhere
+/// roll_back() throws Error. Points of a thread are destroyed in the reverse order of their making;
+/// each covers what is changed under the later ones. A generator that has changed must live as long
+/// as the point; anything else may be destroyed before. default_generator() is the one that it was
+/// when the point was made: that of a GeneratorScope around the point.
 class RollbackPoint {
  public:
   /// Covers all kinds. Throws OutOfMemory.

@@ -227,8 +227,14 @@ using LossFunction = std::function<Loss(const Tensor& output, const Tensor& targ
 /// whole. Folder and log are locked against other runs meanwhile. What throws on one rank throws on
 /// all, on the others RankError. If a loss does, all have dropped the cycle and can go on together.
 /// If a rank stops between two batches, by its loader or a callback, the group may be broken.
-FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
-              const LossFunction& loss, const FitOptions& options = {});
+FitReport fit(nn::Module& net,  // FitOptions{...} names a wrong field; ema: in StepOptions
+              optim::Optimizer& optimizer, data::Loader& loader, const LossFunction& loss,
+              const FitOptions& options = {});
+/// The error of a function that returns a tensor says what to return.
+template <detail::GivesTensor<const Tensor&, const Tensor&> Fn>
+FitReport fit(nn::Module&, optim::Optimizer&, data::Loader&, const Fn&, const FitOptions& = {}) {
+  detail::refuse_tensor_as_loss<Fn>();
+}
 
 /// An object with the name that log and checkpoints give it.
 template <class T>

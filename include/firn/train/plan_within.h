@@ -15,6 +15,7 @@
 
 #include "firn/memory/plan.h"
 #include "firn/nn/checkpoint.h"
+#include "firn/optim/loss_function.h"
 
 namespace firn {
 struct Loss;
@@ -59,5 +60,11 @@ BatchPlan plan_within(std::size_t budget, Optimizer& optimizer, nn::Module& net,
                       std::int64_t samples,
                       const std::function<Loss(std::int64_t first, std::int64_t last)>& loss,
                       const PlanOptions& options = {});
+/// The error of a function that returns a tensor says what to return.
+template <detail::GivesTensor<std::int64_t, std::int64_t> Fn>
+BatchPlan plan_within(std::size_t, Optimizer&, nn::Module&, std::int64_t, const Fn&,
+                      const PlanOptions& = {}) {
+  detail::refuse_tensor_as_loss<Fn>();
+}
 
 }  // namespace firn::optim

@@ -27,6 +27,8 @@ struct AveragePolicy {
 /// The largest learning rate of weights whose rule computes in f32. Rules divide it by 1 - beta^t,
 /// which is 2^-24 or more there, and the quotient is to be finite.
 inline constexpr double kLargestRate = 0x1p100;
+/// The same of f64, where 1 - beta^t is 2^-53 or more.
+inline constexpr double kLargestRateInF64 = 0x1p900;
 
 /// What the options of an optimizer say about its steps. Constant while it lives.
 struct StepPolicy {
@@ -79,9 +81,9 @@ struct StepState : SeedSums {
 
   // The average of a rule that keeps one (AveragePolicy).
   double largest_rate = 0;  ///< of the applied steps
-  double average_sum = 0;   ///< of the weights of the applied steps
-  double step_weight = 0;   ///< of the step in flight
-  double share = 0;         ///< its part of the sum
+  double average_sum = 0;   ///< of the weights of the applied steps, if that of the last one is 1
+  double next_sum = 0;      ///< the same with the step in flight
+  double share = 0;         ///< the part of the step in flight in it
 
   StepOutcome last;
 };
@@ -128,12 +130,20 @@ struct GradientSummary {
   bool elsewhere = false;      ///< a gradient on another rank is not finite
 };
 
-/// The part of the step in flight in the average of the steps.
+/// The part of the step in flight in the average of the steps. No step weighs less than the one
+/// before it. So the sum is kept in units of the last weight, and no power overflows.
 FIRN_HD inline void weigh_step(StepState& s, const AveragePolicy& policy) {
   const double rate = s.learning_rate > s.largest_rate ? s.learning_rate : s.largest_rate;
-  s.step_weight = pow(static_cast<double>(s.applied + 1), policy.r) * pow(rate, policy.lr_power);
-  const double sum = s.average_sum + s.step_weight;
-  s.share = sum > 0 ? s.step_weight / sum : 0;
+  const bool by_rate = policy.lr_power > 0;
+  if (by_rate && !(rate > 0)) {  // of no weight, as all before it
+    s.next_sum = s.share = 0;
+    return;
+  }
+  const double t = static_cast<double>(s.applied + 1);
+  const double ratio =
+      pow((t - 1) / t, policy.r) * (by_rate ? pow(s.largest_rate / rate, policy.lr_power) : 1.0);
+  s.next_sum = 1 + s.average_sum * ratio;
+  s.share = 1 / s.next_sum;
 }
 
 /// Decides the step. clip_value limits each element of the averaged gradient; clip_norm then scales
@@ -188,7 +198,7 @@ FIRN_HD inline void finish_cycle(StepState& s, const ScheduleTable& schedule) {
   if (s.decision == StepStatus::applied) {
     s.applied += 1;
     s.skips_in_row = 0;
-    s.average_sum += s.step_weight;  // 0 without an average
+    s.average_sum = s.next_sum;  // 0 without an average
     s.largest_rate = s.learning_rate > s.largest_rate ? s.learning_rate : s.largest_rate;
   } else {
     s.skipped += 1;

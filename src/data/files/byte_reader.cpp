@@ -20,7 +20,14 @@ struct ByteReader::Inflate {
 
 ByteReader::ByteReader(const char* op, const std::string& path) : file_(op, path) {
   unsigned char magic[2] = {};
-  gzip_ = file_.read(magic, 2) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+  const std::size_t n = file_.read(magic, 2);
+  gzip_ = n == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+  // A text may have a single byte, but neither this one nor the name of a gzip file.
+  if (n < 2 && (path.ends_with(".gz") || (n == 1 && magic[0] == 0x1f))) {
+    fail(fmt::format("truncated gzip data: the file has {}, and a gzip file at least 18",
+                     n == 0 ? "no bytes" : "1 byte"),
+         "fetch the file again");
+  }
   file_.rewind();
   if (!gzip_) return;
   inflate_ = std::make_unique<Inflate>();

@@ -10,10 +10,12 @@
 
 namespace firn::data {
 
-/// A file that is read once from front to back. Its first two bytes decide whether it is gzip.
+/// A file that is read once from front to back. Its first two bytes decide whether it is gzip. With
+/// fewer, the name "*.gz" or the first byte of gzip says that it is truncated.
 class ByteReader {
  public:
-  /// Throws IoError (its op is `op`) if `path` cannot be opened or is not a regular file.
+  /// Throws IoError (its op is `op`) if `path` cannot be opened, is not a regular file, or ends
+  /// within the two bytes by which gzip begins.
   ByteReader(const char* op, const std::string& path);
   ~ByteReader();
   ByteReader(const ByteReader&) = delete;

@@ -103,6 +103,7 @@ struct RecordWriter::State {
 
 RecordWriter::RecordWriter(const std::string& folder, RecordOptions options) try
     : state_(std::make_unique<State>()) {
+  io::refuse_dry_run(kOp);
   FIRN_CHECK(options.shard_bytes >= 1, kOp, "the default is 256 MiB",
              "shard_bytes must be at least 1, not {}", options.shard_bytes);
   io::check_path(kOp, folder);
@@ -167,6 +168,7 @@ FIRN_OUT_OF_MEMORY("RecordWriter")
 void RecordWriter::finish() try {
   State& s = state();
   s.check_open();
+  io::refuse_dry_run(kOp);
   s.broken = true;
   s.close_shard();
   s.write_index();

@@ -174,6 +174,7 @@ struct Checkpoints::State {
 };
 
 Checkpoints::Checkpoints(std::string folder, const CheckpointsOptions& options) try {
+  refuse_dry_run(kOp);
   FIRN_CHECK(options.keep >= 1, kOp, "the newest has to stay", "keep is {}", options.keep);
   require_named(kOp, "BestMetric", options.best, BestMetric::highest);
   FIRN_CHECK(!folder.empty() && folder.find('\0') == std::string::npos, kOp, "name a folder",

@@ -79,11 +79,20 @@ void give_attributes(UnaryOp op, const char* name, const Tensor& x, Args args) {
                                 {"operand", &x}});
 }
 
+/// A bound that is NaN makes all elements NaN, as by tensors; the formula would pass over it.
+void settle_bounds(UnaryOp& op, Args& args) {
+  if (op != UnaryOp::clamp && op != UnaryOp::hardtanh) return;
+  if (!std::isnan(args.a) && !std::isnan(args.b)) return;
+  op = UnaryOp::add_number;
+  args = {std::numeric_limits<double>::quiet_NaN(), 0};
+}
+
 Tensor unary(UnaryOp op, const char* name, const Tensor& operand, Args args) {
   const Autocasted in(math::info(op).autocast, operand);
   const Tensor& x = in[0];
   check_dtype(op, name, x);
   check_parameters(op, name, args);
+  settle_bounds(op, args);
   const bool question = math::info(op).gives_bool;
   Tensor y =
       question ? empty(x.shape(), boolean, x.device(), result_format(x.shape(), x)) : empty_like(x);
@@ -100,6 +109,7 @@ Tensor unary(UnaryOp op, const char* name, const Tensor& operand, Args args) {
 Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   check_dtype(op, name, x);
   check_parameters(op, name, args);
+  settle_bounds(op, args);
   const bool recorded = autograd::detail::needs_recording({&x});
   autograd::check_in_place(name, x, recorded);
   Tensor input;

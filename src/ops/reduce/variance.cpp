@@ -1,8 +1,11 @@
 // Variance and standard deviation. Under autocast they run in f32 and return f32.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "firn/ops/reduce.h"
+#include "firn/runtime/kernel_support.h"
+#include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "ops/gradient/again.h"
@@ -22,45 +25,104 @@ Tensor root_slope(const Tensor& dy, const Tensor& root) {
   return where(eq(length, 0.0), 0.0, div(cast(dy, wide), mul(length, 2.0)));
 }
 
-/// Stores the variance (f64, the kept shape) and returns the mean (f64), which f32 would round.
-///
-/// Sums squared distances from a centre in the compute dtype, since a single pass over x and x^2
-/// would cancel. The centre is the mean, rounded: the mean distance is added to a first one, so
-/// that equal values have variance 0. The addition rounds, and the sum of squares is n rest^2 too
-/// large for it (Chan, Golub & LeVeque 1983): much if the deviation is few units in the mean's last
-/// place.
-Tensor measure_spread(const Tensor& x, const Reduction& r, std::int64_t correction,
-                      const Tensor& variance) {
-  using math::BinaryOp;
-  const DType wide = compute_dtype(x.dtype());
-  const Stream stream = stream_of(x);
-  const double n = static_cast<double>(r.count), part = 1.0 / n;
-  // With count <= correction the divisor is 0 and the result inf or NaN.
-  const double divisor = std::max(0.0, n - static_cast<double>(correction));
-  const Tensor first = empty(r.kept, wide, x.device()), shift = empty(r.kept, wide, x.device());
-  const Tensor center = empty(r.kept, wide, x.device()), mean = empty(r.kept, f64, x.device());
-  const Tensor distance = empty(x.shape(), wide, x.device());
-  const auto apply = [&](BinaryOp op, const ConstView& a, const ConstView& b, const Tensor& out) {
-    kernels::binary(op, a, b, out.mutable_view(), math::Args{}, stream);
-  };
-  kernels::reduce(ReduceOp::sum, x.view(), first.mutable_view(), part, 0, stream);
-  apply(BinaryOp::sub, x.view(), broadcast_to(first.view(), x.shape()), distance);
-  kernels::reduce(ReduceOp::sum, distance.view(), shift.mutable_view(), part, 0, stream);
-  apply(BinaryOp::add, first.view(), shift.view(), center);
-  apply(BinaryOp::sub, x.view(), broadcast_to(center.view(), x.shape()), distance);
-  kernels::reduce(ReduceOp::sum_squares, distance.view(), variance.mutable_view(), 1 / divisor, 0,
-                  stream);
-  apply(BinaryOp::sub, first.view(), center.view(), first);
-  const Tensor rest = empty(r.kept, f64, x.device());
-  apply(BinaryOp::add, first.view(), shift.view(), rest);
-  apply(BinaryOp::add, center.view(), rest.view(), mean);
-  if (divisor > 0) {
+/// What measures the spread of x: kernels for the kept shape and for x's own.
+struct Measure {
+  const Tensor& x;
+  const Reduction& r;
+  double divisor;  ///< with count <= correction it is 0, and the result inf or NaN
+  Stream stream = stream_of(x);
+  double n = static_cast<double>(r.count);
+
+  Tensor kept(DType dtype) const { return empty(r.kept, dtype, x.device()); }
+  void apply(math::BinaryOp op, const Tensor& a, const Tensor& b, const Tensor& out) const {
+    kernels::binary(op, a.view(), b.view(), out.mutable_view(), math::Args{}, stream);
+  }
+  void distances(const Tensor& center, const Tensor& out) const {
+    kernels::binary(math::BinaryOp::sub, x.view(), broadcast_to(center.view(), x.shape()),
+                    out.mutable_view(), math::Args{}, stream);
+  }
+  void reduce(ReduceOp op, const Tensor& from, const Tensor& out, double scale) const {
+    kernels::reduce(op, from.view(), out.mutable_view(), scale, 0, stream);
+  }
+  /// The variance from that about a centre, from which the mean is `rest` away: the sum of squares
+  /// is n rest^2 too large (Chan, Golub & LeVeque 1983).
+  void move_center(const Tensor& rest, const Tensor& variance) const {
+    if (divisor <= 0) return;
     kernels::ternary(math::TernaryOp::addcmul, variance.view(), rest.view(), rest.view(),
                      variance.mutable_view(), math::Args{-n / divisor}, stream);
     kernels::unary(math::UnaryOp::relu, variance.view(), variance.mutable_view(), math::Args{},
                    stream);
   }
+};
+
+/// Stores the variance (f64, the kept shape) and returns the mean (f64), which f32 would round.
+///
+/// Sums squared distances from a centre in the compute dtype, since a single pass over x and x^2
+/// would cancel. The centre is the mean, rounded: the mean distance is added to a first one, so
+/// that equal values have variance 0. The addition rounds, which counts if the deviation is few
+/// units in the mean's last place.
+Tensor measure_spread(const Measure& m, const Tensor& variance) {
+  using math::BinaryOp;
+  const DType wide = compute_dtype(m.x.dtype());
+  const Tensor first = m.kept(wide), shift = m.kept(wide), center = m.kept(wide);
+  const Tensor mean = m.kept(f64), distance = empty(m.x.shape(), wide, m.x.device());
+  m.reduce(ReduceOp::sum, m.x, first, 1.0 / m.n);
+  m.distances(first, distance);
+  m.reduce(ReduceOp::sum, distance, shift, 1.0 / m.n);
+  m.apply(BinaryOp::add, first, shift, center);
+  m.distances(center, distance);
+  m.reduce(ReduceOp::sum_squares, distance, variance, 1 / m.divisor);
+  m.apply(BinaryOp::sub, first, center, first);
+  const Tensor rest = m.kept(f64);
+  m.apply(BinaryOp::add, first, shift, rest);
+  m.apply(BinaryOp::add, center, rest, mean);
+  m.move_center(rest, variance);
   return mean;
+}
+
+/// The same in f64 for numbers of f32, whose sum and distances may be no numbers of f32. The centre
+/// is the first element. If that is k deviations from the mean, k^2 roundings of f64 are lost, at
+/// most one for each element.
+Tensor measure_wide(const Measure& m, const Tensor& variance) {
+  const Tensor first = m.kept(f64), shift = m.kept(f64), mean = m.kept(f64);
+  const Tensor distance = empty(m.x.shape(), f64, m.x.device());
+  kernels::copy(m.x.as_strided(m.r.kept, m.x.strides()).view(), first.mutable_view(), m.stream);
+  m.distances(first, distance);
+  m.reduce(ReduceOp::sum, distance, shift, 1.0 / m.n);
+  m.reduce(ReduceOp::sum_squares, distance, variance, 1 / m.divisor);
+  m.apply(math::BinaryOp::add, first, shift, mean);
+  m.move_center(shift, variance);
+  return mean;
+}
+
+/// Whether x has neither an infinity nor a NaN.
+bool is_finite(const Measure& m) {
+  const auto finite = [&m](ReduceOp op) {
+    const Tensor of_all = empty(Shape::filled(m.x.rank(), 1), m.x.dtype(), m.x.device());
+    m.reduce(op, m.x, of_all, 1);
+    return std::isfinite(of_all.item());
+  };
+  return finite(ReduceOp::max) && finite(ReduceOp::min);
+}
+
+/// On the CPU: variances of numbers whose sums f32 does not have are measured again in f64. f32 is
+/// the faster way, and a device would have to wait for the host to choose. Without an infinity in x
+/// such numbers are rare. So a step takes no memory that its plan has not seen because it
+/// overflows.
+void measure_again(const Measure& m, const Tensor& variance, const Tensor& mean) {
+  if (!m.x.device().is_cpu() || m.x.dtype() == f64 || runtime::dry_run()) return;
+  if (m.divisor <= 0 || m.r.count == 0) return;
+  double* const v = variance.data<double>();
+  const auto finite = [](double value) { return std::isfinite(value); };
+  if (std::all_of(v, v + variance.numel(), finite) || !is_finite(m)) return;
+  const Tensor again = m.kept(f64);
+  const Tensor mean_again = measure_wide(m, again);
+  double* const center = mean.data<double>();
+  for (std::int64_t i = 0; i < variance.numel(); ++i) {
+    if (finite(v[i])) continue;
+    v[i] = again.data<double>()[i];
+    center[i] = mean_again.data<double>()[i];
+  }
 }
 
 /// The variance, or its square root, recorded as `op`.
@@ -72,7 +134,11 @@ Tensor spread_of(const char* op, bool root, const Tensor& operand, const Axes& a
   const Reduction r(op, x, axes, keepdims);
   Tensor y = empty(r.shape, x.dtype(), x.device());
   const Tensor variance = empty(r.kept, f64, x.device());
-  const Tensor center = measure_spread(x, r, correction, variance);
+  const double divisor =
+      std::max(0.0, static_cast<double>(r.count) - static_cast<double>(correction));
+  const Measure measure{x, r, divisor};
+  const Tensor center = measure_spread(measure, variance);
+  measure_again(measure, variance, center);
   kernels::unary(root ? math::UnaryOp::sqrt : math::UnaryOp::abs, variance.view(),
                  r.restore(y).mutable_view(), math::Args{}, stream_of(x));
   // dx = dy * 2 (x - mean) / (n - correction); over all axes inf * dy, or NaN at the mean, if that

@@ -116,7 +116,7 @@ void check(const AdafactorOptions& o) {
   FIRN_CHECK(o.beta2_decay <= 0 && o.beta2_decay > -HUGE_VAL, kName, "-0.8 is usual",
              "beta2_decay is {}, not 0 or less", o.beta2_decay);
   require_option(kName, "eps1", o.eps1.value_or(0), 0, "leave it unset");
-  require_option(kName, "eps2", o.eps2, 0, "1e-3 is usual");
+  require_decay(kName, "eps2", o.eps2, "1e-3 is usual");
   require_option(kName, "clip", o.clip, 1, "1 is usual");
 }
 

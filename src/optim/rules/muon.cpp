@@ -134,7 +134,7 @@ void check(const MuonOptions& o) {
   require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");
   require_option(kName, "beta2", o.beta2, 0, 1, "0.999 is usual");
   require_positive(kName, "eps", o.eps, "1e-8 is usual");
-  require_option(kName, "adamw_weight_decay", o.adamw_weight_decay, 0, "0 is off");
+  require_decay(kName, "adamw_weight_decay", o.adamw_weight_decay, "0 is off");
 }
 
 }  // namespace

@@ -16,12 +16,12 @@ ParamList::ParamList(std::vector<NamedTensor> parameters) : list_(std::move(para
 ParamList::ParamList(std::initializer_list<NamedTensor> parameters) : list_(parameters) {}
 
 std::vector<ParamGroup> decay_groups(const ParamList& parameters, double weight_decay) try {
-  require_option("decay_groups", "weight_decay", weight_decay, 0, "0 is off");
+  require_decay("decay_groups", "weight_decay", weight_decay, "0 is off");
   ParamGroup decays{.weight_decay = weight_decay}, stays{.weight_decay = 0};
   for (const NamedTensor& p : parameters) {
     FIRN_CHECK(p.tensor.defined(), "decay_groups", "leave it out", "parameter \"{}\" is undefined",
                p.name);
-    (p.tensor.rank() >= 2 ? decays : stays).parameters.push_back(p);
+    if (p.tensor.requires_grad()) (p.tensor.rank() >= 2 ? decays : stays).parameters.push_back(p);
   }
   std::vector<ParamGroup> out;
   for (ParamGroup* group : {&decays, &stays})

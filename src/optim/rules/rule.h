@@ -94,7 +94,7 @@ std::vector<GroupSetup> setup_groups(std::vector<ParamGroup> groups, const Optio
   using Rule = RuleOf<Options>;
   const auto checked = [](const Options& o) {
     if constexpr (requires { o.weight_decay; })
-      require_option(Rule::kName, "weight_decay", o.weight_decay, 0, "0 is off");
+      require_decay(Rule::kName, "weight_decay", o.weight_decay, "0 is off");
     if constexpr (requires { Rule::setup(o); }) {
       return Rule::setup(o);
     } else {

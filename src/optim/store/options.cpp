@@ -74,6 +74,9 @@ void require_options(const std::string& op, const GroupSetup& group) {
     std::visit(
         [&](const auto& r) {
           each_option(r, [&](const char* name, double value) { require_f32(op, name, value); });
+          if constexpr (requires { r.step_max; })
+            FIRN_CHECK(r.step_max <= math::kLargestRate, op, "50 is usual",
+                       "step_max is {}, more than {}", r.step_max, math::kLargestRate);
           if constexpr (std::is_same_v<std::decay_t<decltype(r)>, math::Adagrad>)
             require_f32(op, "initial_accumulator", r.initial);
         },

@@ -20,6 +20,7 @@ struct CopiedState {
   std::span<const std::int64_t> update_counts;
   std::span<const std::uint8_t> touched;
   const math::ScheduleTable& schedule;
+  double largest_rate;  ///< that the optimizer's rules can use
   const math::ScalerState& scaler;
   const math::StepState& step;
   const Progress& progress;

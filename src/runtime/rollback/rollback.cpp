@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/inherited.h"
 #include "firn/random.h"
+#include "runtime/plan/plan_number.h"
 #include "runtime/rollback/silence.h"
 
 namespace firn {
@@ -35,6 +36,7 @@ struct RollbackPoint::Impl {
   explicit Impl(std::uint8_t kinds) noexcept : covered(kinds) {}
 
   bool is_mine() const noexcept { return thread == std::this_thread::get_id(); }
+  bool is_of_this_plan() const noexcept { return plan == runtime::plan_number(); }
 
   static constexpr std::uint8_t bit(Rollback kind) noexcept {
     return static_cast<std::uint8_t>(1u << static_cast<unsigned>(kind));
@@ -55,7 +57,9 @@ struct RollbackPoint::Impl {
   std::unordered_set<Thing, Hash> known;
   Impl* outer = nullptr;
   const std::thread::id thread = std::this_thread::get_id();
-  std::atomic<bool> abandoned = false;  ///< by another thread, which must not touch the list
+  const std::uint32_t plan = runtime::plan_number();  ///< that it was made in; 0: none
+  /// By another thread, which must not touch the list, or in a plan, which hides it.
+  std::atomic<bool> abandoned = false;
 };
 
 /// The stack of this thread's points.
@@ -186,9 +190,9 @@ RollbackPoint::RollbackPoint(std::initializer_list<Rollback> kinds) try {
 FIRN_OUT_OF_MEMORY("RollbackPoint")
 
 RollbackPoint::~RollbackPoint() {
-  if (impl_->is_mine()) {
-    RollbackSeam::remove(*impl_);
-  } else {  // its thread unlinks and deletes it
+  if (impl_->is_mine() && (impl_->is_of_this_plan() || impl_->plan > 0)) {
+    RollbackSeam::remove(*impl_);  // a plan that has ended has left no point in the list
+  } else {  // its thread unlinks and deletes it, after the plan that hides it
     impl_.release()->abandoned.store(true, std::memory_order_release);
   }
 }
@@ -202,6 +206,11 @@ void RollbackPoint::roll_back(Rollback kind) {
 void RollbackPoint::roll_back_kinds(std::uint8_t kinds) {
   FIRN_CHECK(impl_->is_mine(), "RollbackPoint", "use it in the thread that made it",
              "a point of another thread cannot be rolled back here");
+  FIRN_CHECK(impl_->is_of_this_plan(), "RollbackPoint",
+             "make it where it is rolled back: within one plan, or outside of plans",
+             "a point that was made {} it",
+             impl_->plan == 0 ? "outside of the plan cannot be rolled back in"
+                              : "in a plan cannot be rolled back after");
   RollbackSeam::roll_back(*impl_, kinds);
 }
 

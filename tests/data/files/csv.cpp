@@ -330,6 +330,22 @@ TEST_CASE("CSV: damaged files are named with line and column", "[host]") {
   CHECK_THROWS_AS(CsvTable("/no/such/file.csv"), IoError);
 }
 
+TEST_CASE("CSV: every truncation of a gzip file is an error", "[host]") {
+  const Bytes whole = gzip(kHouses);
+  const TempFolder folder;
+  for (const char* name : {"t.csv.gz", "t.csv"})
+    for (std::size_t n = 0; n < whole.size(); ++n) {
+      INFO("first " << n << " of " << whole.size() << " bytes, as " << name);
+      const std::string path = write_file(folder.file(name), whole.substr(0, n));
+      const std::string said =
+          n == 0 && path.ends_with(".csv") ? "the file is empty" : "truncated gzip data: the file ";
+      CHECK_THROWS_WITH(CsvTable(path), contains(said));
+    }
+  // By its content, a file with such a name can be plain all the same.
+  CHECK(CsvTable(write_file(folder.file("t.csv.gz"), "a\n1\n")).rows() == 1);
+  CHECK(table_of("a").names() == Texts{"a"});
+}
+
 TEST_CASE("CSV: fields and rows have a largest size", "[host]") {
   const Bytes mega(1 << 20, 'x');
   CHECK(table_of("a\n" + mega + "\n").text("a")[0] == mega);

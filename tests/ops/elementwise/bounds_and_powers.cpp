@@ -56,6 +56,31 @@ TEST_CASE("pow of a number to a tensor keeps the number's digits in 16 bits", "[
   refused("pow", {"2.5", "i64"}, [] { pow(2.5, zeros({2}, i64)); });
 }
 
+TEST_CASE("a bound that is NaN gives NaN, by numbers as by tensors", "[ops]") {
+  const Values none = {kNaN, kNaN, kNaN};
+  for (const DType t : {f64, f32, f16, bf16}) {
+    const Tensor x = column({-2, 0.5, 3}, t), nan = full({}, kNaN, t), one = ones({}, t);
+    const auto same = [&](const char* what, const Tensor& y) {
+      expect_same(what, values_of(y), none);
+      CHECK(y.dtype() == t);
+    };
+    same("low", clamp(x, kNaN, 1));
+    same("high", clamp(x, 1, kNaN));
+    same("low, a tensor", clamp(x, nan, one));
+    same("high, a tensor", clamp(x, one, nan));
+    same("clamp_min", clamp_min(x, kNaN));
+    same("clamp_max", clamp_max(x, kNaN));
+    same("the only bound, a tensor", clamp(x, Tensor(), nan));
+    same("hardtanh", hardtanh(x, kNaN, 1));
+    Tensor y = x.clone(), z = x.clone();
+    same("clamp_", clamp_(y, -1, kNaN));
+    same("clamp_min_", clamp_min_(z, kNaN));
+  }
+  Tensor x = column({-2, 0.5}).set_requires_grad();
+  clamp(x, kNaN, 1).sum().backward();
+  CHECK(values_of(x.grad()) == Values{1, 1});
+}
+
 TEST_CASE("clamp_min and clamp_max have one bound, for integers too", "[ops]") {
   for (const DType t : {f64, f32, f16, bf16}) {
     const Tensor x = column({kNaN, -kInf, -3, 0, 2, kInf}, t);

@@ -25,7 +25,8 @@ FIRN_OP_ROWS(more_reductions) {
       {"middle axis keepdims", {1}, true, {{{2, 3, 4}}, {{5, 7}}, {{2, 65, 3}}}, 65},
   };
   for (const Form& f : forms) {
-    const auto add = [&](const char* name, auto fn, const Arg& arg, auto&& more) {
+    using Reduction = Tensor (*)(const Tensor&, const Axes&, bool);
+    const auto add = [&](const char* name, Reduction fn, const Arg& arg, auto&& more) {
       Row r(std::string(name) + " " + f.suffix,
             [fn, axes = f.axes, keep = f.keepdims](const Args& x) { return fn(x[0], axes, keep); });
       r.args({arg}).shapes(f.shapes).golden();

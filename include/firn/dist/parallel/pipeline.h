@@ -57,6 +57,12 @@ class Pipeline {
   optim::StepReport run_batch(optim::Optimizer& optimizer, std::int64_t samples,
                               std::int64_t micro_batch, const InputsOf& inputs_of,
                               const LossOf& loss_of);
+  /// The error of a function that returns a tensor says what to return.
+  template <detail::GivesTensor<const Tensor&, std::int64_t, std::int64_t> Fn>
+  optim::StepReport run_batch(optim::Optimizer&, std::int64_t, std::int64_t, const InputsOf&,
+                              const Fn&) {
+    detail::refuse_tensor_as_loss<Fn>();
+  }
 
   /// The model's output for `samples` samples, on every stage of every copy: forward passes without
   /// gradients, in micro-batches of at most `micro_batch`, whose outputs follow one another along

@@ -1,0 +1,26 @@
+// What a compiler says of a loss function that returns a tensor: a Loss also has a weight.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "firn/tensor.h"
+
+namespace firn::detail {
+
+/// A function that returns a tensor if it is called with Args.
+template <class Fn, class... Args>
+concept GivesTensor = requires(Fn& fn, Args... args) {
+  requires std::same_as<std::remove_cvref_t<decltype(fn(args...))>, Tensor>;
+};
+
+/// Does not compile.
+template <class Fn>
+[[noreturn]] void refuse_tensor_as_loss() {
+  static_assert(!sizeof(Fn*),
+                "a loss function returns a Loss, which has a weight, not a Tensor: return "
+                "cross_entropy(net(x), y), or LossTerms{terms}.loss() of terms of your own");
+  throw;
+}
+
+}  // namespace firn::detail
