@@ -328,7 +328,8 @@ std::string Optimizer::Impl::why_not_saved() const {
   if (has_ranks() && at.micro_steps > 0 && members.count() > 0)
     return fmt::format("a cycle is under way, and {} layers have statistics of it on each rank",
                        members.count());
-  if (version_of_state() == notes.state_version || hooks.capturing() || runtime::dry_run()) return {};
+  if (version_of_state() == notes.state_version || hooks.capturing() || runtime::dry_run())
+    return {};
   try {
     check_copied(store.host_state());
   } catch (const Error& e) {
