@@ -129,9 +129,7 @@ void LentWeights::give(std::size_t b) noexcept {
 void LentWeights::keep_writes(std::size_t b) {
   Loan& loan = loans_[b];
   const ParamStore::Bucket& bucket = store_.buckets()[b];
-  const auto version = [&](std::size_t j) {
-    return store_.weight(bucket.parameters[j]).version();
-  };
+  const auto version = [&](std::size_t j) { return store_.weight(bucket.parameters[j]).version(); };
   bool written = false;
   for (std::size_t j = 0; j < bucket.parameters.size(); ++j)
     written = written || loan.versions[j] != version(j);

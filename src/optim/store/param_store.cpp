@@ -61,7 +61,7 @@ ParamStore::~ParamStore() {
   let_go();
   if (!watch_) return;
   try {
-    synchronize(stream());  // the end of a cycle may still have to be written to the watch
+    synchronize(stream());           // the end of a cycle may still have to be written to the watch
   } catch (const std::exception&) {  // NOLINT: nothing runs any more, or the device is lost
   }
 }
