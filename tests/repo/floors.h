@@ -97,7 +97,7 @@ inline const std::vector<Foreign> kForeign = {
     {"sys/",     {"src/", "kernels/settings/isa.cpp", "kernels/cpu/device/reserve.cpp"}},
     {"dirent.h", {"src/"}},
     {"fcntl.h",  {"src/"}},
-    {"unistd.h", {"src/", "kernels/settings/isa.cpp", "kernels/cpu/conv/onednn.cpp"}},
+    {"unistd.h", {"src/", "kernels/settings/isa.cpp", "kernels/cpu/conv/primitive.cpp"}},
     {"cpuid.h",  {"kernels/settings/isa.cpp"}},
     {"pthread.h", {"src/", "kernels/cpu/"}},
     {"mpi.h",    {"src/dist/mpi/"}},
