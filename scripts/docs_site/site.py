@@ -14,16 +14,17 @@ from .markup import Markup, anchor, page_of
 from .model import COMPOUNDS, BadInput
 
 # Documents beside docs/*.md, and what the start page is made of.
+_SAMPLES = "samples/README.md"
 _MORE = ["CONTRIBUTING.md", "LIMITATIONS.md", "CHANGELOG.md", "tests/README.md", "tests/cusim/README.md"]
 _START = "README.md"
-_FIRST = ["from-pytorch", "recipes", "recipes/training", "recipes/methods", "recipes/extending", "semantics", "memory", "distributed", "gpu",
-          "records", "troubleshooting"]
+_FIRST = ["build", "from-pytorch", "recipes", "recipes/training", "recipes/methods", "recipes/extending", "semantics", "memory",
+          "distributed", "gpu", "records", "troubleshooting"]
 
 
 def documents(root):
     """Paths of the documents that are pages, below root."""
     pages = sorted(str(p.relative_to(root)) for p in (root / "docs").rglob("*.md"))
-    return [_START, *pages, *(p for p in _MORE if (root / p).exists())]
+    return [_START, *pages, *(p for p in (_SAMPLES, *_MORE) if (root / p).exists())]
 
 
 def python_with_sphinx():
@@ -116,7 +117,7 @@ class Site:
         def tree(caption, entries):
             return f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(entries) + "\n```\n"
         return (self._document(_START) + "\n"
-                + tree("Guide", [*(p.removesuffix(".md") for p in guides), *(["samples"] if has_samples else [])])
+                + tree("Guide", [p.removesuffix(".md") for p in (*guides, _SAMPLES) if p in self.pages] + ["samples"] * has_samples)
                 + tree("Reference", ["api/operations", "api/options", "api/index"])
                 + tree("Project", ["docs/design", *(p.removesuffix(".md") for p in self.pages if p in _MORE)]))
 
