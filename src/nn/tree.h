@@ -1,7 +1,5 @@
 // A module's tree as a flat list: the start of every walk over a model (parameters, train, to,
 // summary).
-//
-// Folder law: floor 5. Includes floors 0 to 4.
 #pragma once
 
 #include <string>

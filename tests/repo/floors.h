@@ -1,5 +1,5 @@
-// The floors of the house, docs/design.md, section "Floors": which part of the repository a file
-// belongs to, and which parts it may include. This table is the law that include_law.cpp enforces.
+// The layers of firn, docs/design.md, section "Layers": which part of the repository a file belongs
+// to, and which parts it may include. This table is the law that include_law.cpp enforces.
 #pragma once
 
 #include <string_view>
