@@ -1,4 +1,4 @@
-"""Pages of the reference: one a header, one a floor, one of all. They are Markdown with HTML inside, since a signature with
+"""Pages of the reference: one a header, one a layer, one of all. They are Markdown with HTML inside, since a signature with
 links has no form in Markdown."""
 import html
 import re
@@ -8,26 +8,26 @@ from .markup import anchor, page_of
 from .model import COMPOUNDS, BadInput
 
 # The rows of docs/design.md's table that have public headers, in its words.
-_FLOOR = re.compile(r"^\| (\w+) \| (`[^|]*) \|", re.MULTILINE)
+_LAYER = re.compile(r"^\| (\w+) \| (`[^|]*) \|", re.MULTILINE)
 
 
-def floors(design, headers):
-    """(floor, its headers), from the ground up, as the table of docs/design.md has them."""
+def layers(design, headers):
+    """(layer, its headers), from the ground up, as the table of docs/design.md has them."""
     rows, taken = [], {}
-    for floor, places in _FLOOR.findall(design.partition("## Floors")[2].partition("## Laws")[0]):
+    for layer, places in _LAYER.findall(design.partition("## Layers")[2].partition("## Laws")[0]):
         for place in re.sub(r"`", " ", places).split():
             place = f"firn/{place}"
             for header in headers:
                 if header == place or (place.endswith("/") and header.startswith(place)):
                     # A more exact place wins: "optim/kinds.h" is of the base.
                     if header not in taken or len(place) > len(taken[header][1]):
-                        taken[header] = (floor, place)
-        rows.append(floor)
+                        taken[header] = (layer, place)
+        rows.append(layer)
     missing = sorted(set(headers) - set(taken))
     if missing:
-        raise BadInput(f"docs/design.md has no floor for {', '.join(missing)}")
-    return [(floor, sorted(h for h, (f, _) in taken.items() if f == floor)) for floor in rows
-            if any(f == floor for f, _ in taken.values())]
+        raise BadInput(f"docs/design.md has no layer for {', '.join(missing)}")
+    return [(layer, sorted(h for h, (f, _) in taken.items() if f == layer)) for layer in rows
+            if any(f == layer for f, _ in taken.values())]
 
 
 def head_comment(text):
@@ -122,13 +122,13 @@ class Pages:
                 f'<pre class="signature">{m.signature(name)}</pre><div class="text">{m.description(name)}{bases}'
                 f'<div class="members">{self._members(name, level + 1)}</div></div></div>')
 
-    def header(self, file, floor):
+    def header(self, file, layer):
         """The page of a header."""
         text = self.library.headers[file]
         own = [n for n in self.library.names if n.file == file
                and not any(o.kind in COMPOUNDS for o in self.library.by_qualified.get(n.scope, []))]
         out = [f"# {file}\n", _as_markdown(head_comment(text)) + "\n",
-               f"Floor: [{floor}](floor-{floor}.md). `#include <{file}>`"
+               f"Layer: [{layer}](layer-{layer}.md). `#include <{file}>`"
                + (" or `<firn/firn.h>`" if file in self._of_all else "") + "\n"]
         sections = [(i + 1, re.sub(r"^// -+ |\.? -+$|\..*$", "", line).strip()) for i, line in enumerate(text.split("\n"))
                     if re.match(r"// ---- ", line)]
@@ -163,18 +163,18 @@ class Pages:
         what = re.sub(r"([*_<>])", r"\\\1", first.rstrip(":."))
         return f"- [{header}]({page_of(header)}.md): {what}."
 
-    def floor(self, floor, headers):
-        """The page of a floor: its headers."""
+    def layer(self, layer, headers):
+        """The page of a layer: its headers."""
         entries = "\n".join(f"{h.removeprefix('firn/')} <{page_of(h)}>" for h in headers)
-        return "\n".join([f"# {floor}\n", *map(self._line, headers), f"\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"])
+        return "\n".join([f"# {layer}\n", *map(self._line, headers), f"\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"])
 
     def index(self, table):
-        """All headers by floor, with what each is."""
+        """All headers by layer, with what each is."""
         out = ["# Headers\n",
-               "Every public name stands on the page of its header. Floors are those of [the design](../docs/design.md); "
-               "each includes only floors below it. [Operations](operations.md) and [options](options.md) are listed by "
+               "Every public name stands on the page of its header. Layers are those of [the design](../docs/design.md); "
+               "each includes only layers below it. [Operations](operations.md) and [options](options.md) are listed by "
                "themselves.\n"]
-        for floor, headers in table:
-            out += [f"## {floor}\n", *map(self._line, headers), ""]
-        floors_in_order = "\n".join(f"{floor} <floor-{floor}>" for floor, _ in table)
-        return "\n".join([*out, f"```{{toctree}}\n:hidden:\n\n{floors_in_order}\n```\n"])
+        for layer, headers in table:
+            out += [f"## {layer}\n", *map(self._line, headers), ""]
+        layers_in_order = "\n".join(f"{layer} <layer-{layer}>" for layer, _ in table)
+        return "\n".join([*out, f"```{{toctree}}\n:hidden:\n\n{layers_in_order}\n```\n"])

@@ -14,16 +14,24 @@ from .markup import Markup, anchor, page_of
 from .model import COMPOUNDS, BadInput
 
 # Documents beside docs/*.md, and what the start page is made of.
+_SAMPLES = "samples/README.md"
 _MORE = ["CONTRIBUTING.md", "LIMITATIONS.md", "CHANGELOG.md", "tests/README.md", "tests/cusim/README.md"]
 _START = "README.md"
-_FIRST = ["from-pytorch", "recipes", "recipes/training", "recipes/methods", "recipes/extending", "semantics", "memory", "distributed", "gpu",
-          "records", "troubleshooting"]
+_FOLDERS = ["src", "kernels", "cmake", "scripts/docs_site"]  # whose README.md files are pages
+_DESIGN = ["docs/design.md", "docs/tour.md"]
+_FIRST = ["build", "from-pytorch", "recipes", "recipes/training", "recipes/methods", "recipes/extending", "semantics", "memory",
+          "distributed", "gpu", "records", "troubleshooting"]
 
 
 def documents(root):
     """Paths of the documents that are pages, below root."""
     pages = sorted(str(p.relative_to(root)) for p in (root / "docs").rglob("*.md"))
-    return [_START, *pages, *(p for p in _MORE if (root / p).exists())]
+    return [_START, *pages, *(p for p in (_SAMPLES, *_MORE) if (root / p).exists()), *folders(root)]
+
+
+def folders(root):
+    """The READMEs of the folders, below root."""
+    return [str(p.relative_to(root)) for folder in _FOLDERS for p in sorted((root / folder).rglob("README.md"))]
 
 
 def python_with_sphinx():
@@ -109,27 +117,28 @@ class Site:
 
     # ---- Everything ---------------------------------------------------------------------------------
     def _start(self, has_samples):
-        guides = [p for p in self.pages if p.startswith("docs/") and p not in ("docs/design.md",)]
+        guides = [p for p in self.pages if p.startswith("docs/") and p not in _DESIGN]
         order = {f"docs/{name}.md": i for i, name in enumerate(_FIRST)}
         guides.sort(key=lambda p: (order.get(p, len(order)), p))
 
         def tree(caption, entries):
             return f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(entries) + "\n```\n"
         return (self._document(_START) + "\n"
-                + tree("Guide", [*(p.removesuffix(".md") for p in guides), *(["samples"] if has_samples else [])])
+                + tree("Guide", [p.removesuffix(".md") for p in (*guides, _SAMPLES) if p in self.pages] + ["samples"] * has_samples)
                 + tree("Reference", ["api/operations", "api/options", "api/index"])
-                + tree("Project", ["docs/design", *(p.removesuffix(".md") for p in self.pages if p in _MORE)]))
+                + tree("Project", [p.removesuffix(".md") for p in [*_DESIGN, *(p for p in self.pages if p in _MORE)]])
+                + tree("Folders", [p.removesuffix(".md") for p in folders(self.root)]))
 
     def write(self):
         """All sources. Returns figures for the last line."""
         shutil.rmtree(self.source, ignore_errors=True)
         self.pages = documents(self.root)
-        table = reference.floors((self.root / "docs/design.md").read_text(encoding="utf-8"), self.library.headers)
+        table = reference.layers((self.root / "docs/design.md").read_text(encoding="utf-8"), self.library.headers)
         pages = reference.Pages(self.library, self.markup)
-        for floor, headers in table:
-            self._write(f"api/floor-{floor}.md", pages.floor(floor, headers))
+        for layer, headers in table:
+            self._write(f"api/layer-{layer}.md", pages.layer(layer, headers))
             for header in headers:
-                self._write(f"api/{page_of(header)}.md", pages.header(header, floor))
+                self._write(f"api/{page_of(header)}.md", pages.header(header, layer))
         self._write("api/index.md", pages.index(table))
         operations, operation_rows = lists.operations(self.library, self.markup, self.root)
         self._write("api/operations.md", operations)

@@ -2,8 +2,6 @@
 // for its cycle. A layer whose state follows the samples, such as the running statistics of batch
 // norm, joins that cycle in the pass. Neither knows the other: they meet here. What a forward pass
 // changes beside that is told to RollbackPoints from here.
-//
-// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
 
 #include <atomic>

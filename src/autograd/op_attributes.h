@@ -6,8 +6,6 @@
 //     autograd::attributes("softmax", {{"log", log}});
 //
 // If nobody asks, that is one thread-local load.
-//
-// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
 
 #include <array>

@@ -1,7 +1,5 @@
 // The listeners of each thread. A listener and its thread's list share a place, which outlives
 // whichever of them ends first.
-//
-// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #include <pthread.h>
 
 #include <memory>

@@ -2,8 +2,6 @@
 // They belong to the forward pass. firn::backward() switches autocast and listeners off while it
 // runs (OpMode::Plain), so that backward functions and hooks keep the dtypes of the forward pass.
 // The backward function of custom() runs under the autocast of its forward pass (AutocastScope).
-//
-// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
 
 #include <memory>

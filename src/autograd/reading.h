@@ -1,8 +1,6 @@
 // Scopes in which a program reads weights: the call of a module, and the backward function of a
 // node. Whoever lends weights (ZeRO stage 3) takes them back when the scope ends in which they were
 // asked for. Operations of a scope have ended by then, so nobody holds an address.
-//
-// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,4 @@
 // Recording: modes, nodes, and what is saved for backward.
-//
-// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #include <atomic>
 #include <cmath>
 

@@ -1,8 +1,6 @@
 // Weights with two sets of values: one to train, one to evaluate. Whoever trains a leaf may keep a
 // second set of values for it, and offers both here. Modules choose by their mode which of the two
 // the leaf shows (nn/shown_weights.h). Neither knows the other: they meet at the leaf.
-//
-// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
 #include "firn/warning.h"
 
 #include <cstdio>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -23,8 +24,9 @@ std::mutex& warnings_mutex();
 // Never destroyed: code that runs after main() may warn.
 Warnings& warnings() {
   static Warnings& w = []() -> Warnings& {
+    auto made = std::make_unique<Warnings>();
     hold_during_fork<warnings_mutex>();
-    return *new Warnings;
+    return *made.release();
   }();
   return w;
 }

@@ -195,9 +195,9 @@ void Module::train(bool on) try {
 }
 FIRN_OUT_OF_MEMORY("Module::train")
 
-detail::EvalScope::EvalScope(const std::vector<TreeModule>& tree) {
+detail::EvalScope::EvalScope(const std::vector<TreeModule>& tree, bool training) {
   for (const TreeModule& m : tree) before_.emplace_back(m.module, m.module->training_);
-  for (const auto& [module, training] : before_) module->training_ = false;
+  for (const auto& [module, before] : before_) module->training_ = training;
 }
 detail::EvalScope::~EvalScope() {
   for (const auto& [module, training] : before_) module->training_ = training;

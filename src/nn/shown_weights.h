@@ -1,7 +1,5 @@
 // Which values a module's weights show, where its optimizer keeps two sets of them: those of
 // training in training mode, averaged ones in evaluation mode (autograd/weight_modes.h).
-//
-// Folder law: floor 5. Includes floors 0 to 4.
 #pragma once
 
 #include "firn/nn/module.h"

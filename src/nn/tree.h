@@ -1,7 +1,5 @@
 // A module's tree as a flat list: the start of every walk over a model (parameters, train, to,
 // summary).
-//
-// Folder law: floor 5. Includes floors 0 to 4.
 #pragma once
 
 #include <string>
@@ -73,13 +71,22 @@ void for_each_tensor(const std::vector<TreeModule>& tree, Fn&& fn) {
 /// mode, without allocating.
 class EvalScope {
  public:
-  explicit EvalScope(const std::vector<TreeModule>& tree);
+  explicit EvalScope(const std::vector<TreeModule>& tree) : EvalScope(tree, false) {}
   ~EvalScope();
   EvalScope(const EvalScope&) = delete;
   EvalScope& operator=(const EvalScope&) = delete;
 
+ protected:
+  EvalScope(const std::vector<TreeModule>& tree, bool training);
+
  private:
   std::vector<std::pair<Module*, bool>> before_;
+};
+
+/// The same for training mode.
+class TrainScope : public EvalScope {
+ public:
+  explicit TrainScope(const std::vector<TreeModule>& tree) : EvalScope(tree, true) {}
 };
 
 /// While alive, called() runs after every module call of this thread.

@@ -1,6 +1,4 @@
 // Options that are small numbers, checked in the type that computes with them.
-//
-// Folder law: floor 4. Includes floors 0 to 3, kernel contracts.
 #pragma once
 
 #include <cmath>

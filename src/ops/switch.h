@@ -1,6 +1,4 @@
 // Switches of the process (kernels/settings/settings.h), as public functions set them.
-//
-// Folder law: floor 4. Includes floors 0 to 3, kernel contracts.
 #pragma once
 
 #include <atomic>

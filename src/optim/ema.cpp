@@ -1,5 +1,6 @@
 #include "firn/optim/ema.h"
 
+#include <exception>
 #include <utility>
 
 #include "firn/optim/whole_weights.h"
@@ -51,8 +52,11 @@ FIRN_OUT_OF_MEMORY("AveragedWeights")
 AveragedWeights::~AveragedWeights() {
   const auto optimizer = state_->optimizer.lock();
   try {
+    if (optimizer) (*optimizer)->keep_if_planned();
+  } catch (const std::exception&) {  // NOLINT: without memory the plan does not put this back
+  }
+  try {
     if (optimizer) {
-      (*optimizer)->keep_if_planned();
       (*optimizer)->notes.averaged = false;
       (*optimizer)->store.keep_shown(false);
     }
@@ -65,7 +69,7 @@ AveragedWeights::~AveragedWeights() {
       storage.bump_version("the end of AveragedWeights");
       if (optimizer) (*optimizer)->store.mark_adopted(i);
     }
-  } catch (const Error&) {  // NOLINT: the device is lost
+  } catch (const std::exception&) {  // NOLINT: the device is lost
   }
 }
 

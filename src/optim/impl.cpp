@@ -2,6 +2,7 @@
 #include "optim/impl.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "firn/ops/losses.h"
 #include "firn/warning.h"
@@ -113,7 +114,7 @@ Optimizer::Impl::~Impl() {
   try {
     members.tell_waiting(store.step_state().view());
     drop_members();
-  } catch (const Error&) {  // NOLINT: the device is lost
+  } catch (const std::exception&) {  // NOLINT: the device is lost, or there is no memory
   }
 }
 

@@ -7,7 +7,7 @@
 
 namespace firn {
 
-/// A tensor's place in the autograd graph. This floor only counts references to it; the type is
+/// A tensor's place in the autograd graph. This layer only counts references to it; the type is
 /// autograd::Node.
 class GraphNode : public RefCounted {
  public:

@@ -1,6 +1,4 @@
-// Handles, geometry and host access. Kernels do all computation.
-//
-// Folder law: floor 2. Includes floors 0 and 1 and the formulas. The autograd members of Tensor are
+// Handles, geometry and host access. Kernels do all computation. The autograd members of Tensor are
 // defined in src/autograd/variable.cpp, the fluent ones in src/ops/fluent.cpp.
 #include "firn/tensor.h"
 

@@ -129,6 +129,14 @@ TEST_CASE("alloc_sweep: modes, conversion and copies of a model", "[host]") {
   CHECK(sweep(hooks, Fails::heap) > 10);
 }
 
+TEST_CASE("alloc_sweep: statistics that are computed anew leave modes as they were", "[host]") {
+  const Threads one(1);
+  const auto recomputed = change_of([](Model& m) {
+    const nn::RecomputedStatistics statistics(m, [&m] { m(ones({4, 3})); });
+  });
+  CHECK(sweep(recomputed, Fails::heap) > 20);
+}
+
 TEST_CASE("alloc_sweep: operations outside of a module", "[host]") {
   const Threads one(1);
   const auto sweep_op = [](const std::function<Tensor()>& op) {

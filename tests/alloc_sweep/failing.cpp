@@ -14,12 +14,14 @@ namespace {
 
 std::atomic<std::int64_t> left{-1};    // allocations before the failing one; negative: off
 std::atomic<bool> stays_empty{false};  // all after the failing one fail too
+std::atomic<bool> counts_covered{false};
 std::atomic<bool> has_fired{false};
 std::atomic<bool> limited{false};
 std::atomic<std::int64_t> room{0}, used{0};
 
 bool refused(std::size_t bytes) noexcept {
-  if (left.load(std::memory_order_relaxed) >= 0 && kernels::cpu::Reserve::covers(bytes))
+  if (left.load(std::memory_order_relaxed) >= 0 && !counts_covered &&
+      kernels::cpu::Reserve::covers(bytes))
     return false;
   if (limited.load(std::memory_order_relaxed)) {
     if (static_cast<std::int64_t>(bytes) > room.load()) {
@@ -35,8 +37,9 @@ bool refused(std::size_t bytes) noexcept {
 
 }  // namespace
 
-FailingHeap::FailingHeap(std::int64_t k, bool sticky) noexcept {
+FailingHeap::FailingHeap(std::int64_t k, bool sticky, bool covered_too) noexcept {
   stays_empty = sticky;
+  counts_covered = covered_too;
   left = k;
 }
 FailingHeap::~FailingHeap() { left = -1; }

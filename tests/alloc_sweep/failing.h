@@ -7,10 +7,10 @@
 namespace firn::testing {
 
 /// While alive, the k-th allocation from now on (0 is the next one) fails, in any thread; with
-/// `sticky`, so do all after it. What a kernels::cpu::Reserve covers does not count.
+/// `sticky`, so do all after it. What a kernels::cpu::Reserve covers counts only if `covered_too`.
 class FailingHeap {
  public:
-  explicit FailingHeap(std::int64_t k, bool sticky = false) noexcept;
+  explicit FailingHeap(std::int64_t k, bool sticky = false, bool covered_too = false) noexcept;
   ~FailingHeap();
   FailingHeap(const FailingHeap&) = delete;
   FailingHeap& operator=(const FailingHeap&) = delete;

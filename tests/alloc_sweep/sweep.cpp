@@ -81,17 +81,21 @@ void in_thread(const std::function<void()>& body) {
   if (error) std::rethrow_exception(error);
 }
 
-/// One try with the failure that `fail` arms, and another without.
+/// One try with the failure that `fail` arms, and another without. If `warm`, a run goes before.
 template <class Fail>
-int attempt(const MakeWork& make, const std::string& expected, const Fail& fail,
+int attempt(const MakeWork& make, const std::string& expected, const Fail& fail, bool warm,
             std::string& said) {
   const std::unique_ptr<Work> work = make();
-  const std::string before = work->kept();
+  std::string before = work->kept();
   FailingHeap::forget();
   release_cached_memory();
   bool threw = false;
   try {
     in_thread([&] {
+      if (warm) {
+        work->run();
+        before = work->kept();
+      }
       const auto armed = fail();
       work->run();
     });
@@ -116,18 +120,32 @@ int attempt(const MakeWork& make, const std::string& expected, const Fail& fail,
   return threw ? kThrew : FailingHeap::fired() ? kHidden : kDone;
 }
 
-std::string without_failure(const MakeWork& make) {
+std::string without_failure(const MakeWork& make, bool warm = false) {
   const std::unique_ptr<Work> work = make();
-  in_thread([&] { work->run(); });
+  in_thread([&] {
+    work->run();
+    if (warm) work->run();
+  });
   return work->made();
+}
+
+/// The same in a process of its own: this one, and so all children, have made nothing that a
+/// process makes once.
+std::string without_failure_elsewhere(const MakeWork& make) {
+  const Child reference = in_child([&](std::string& said) {
+    said = without_failure(make);
+    return kDone;
+  });
+  REQUIRE((WIFEXITED(reference.status) && WEXITSTATUS(reference.status) == kDone));
+  return reference.said;
 }
 
 template <class FailAt>
 int sweep_with(const MakeWork& make, const std::string& expected, const FailAt& fail_at,
-               std::int64_t step) {
+               std::int64_t step, bool warm = false) {
   if (const char* at = std::getenv("FIRN_SWEEP_AT")) {
     std::string said;
-    const int code = attempt(make, expected, fail_at(std::atoll(at)), said);
+    const int code = attempt(make, expected, fail_at(std::atoll(at)), warm, said);
     WARN("allocation " << at << ": exit " << code << ": " << said);
     return 0;
   }
@@ -136,8 +154,8 @@ int sweep_with(const MakeWork& make, const std::string& expected, const FailAt& 
   std::string reports;
   for (std::int64_t k = 0, tries = 0;; ++tries) {
     const int stands_for = all || tries < kOneByOne ? 1 : kLater;
-    const Child child =
-        in_child([&](std::string& said) { return attempt(make, expected, fail_at(k), said); });
+    const Child child = in_child(
+        [&](std::string& said) { return attempt(make, expected, fail_at(k), warm, said); });
     const int code = WIFEXITED(child.status) ? WEXITSTATUS(child.status) : -1;
     if (code == kThrew) failed += stands_for;
     if (code != kThrew && code != kHidden && code != kDone) {
@@ -157,12 +175,13 @@ int sweep_with(const MakeWork& make, const std::string& expected, const FailAt& 
 }  // namespace
 
 int sweep(const MakeWork& make, Fails what, int stride) {
-  const std::string expected = without_failure(make);
+  const bool warm = what == Fails::warm_heap;
+  const std::string expected = without_failure(make, warm);
   if (what != Fails::blocks) {
     const bool sticky = what == Fails::heap_for_good;
     return sweep_with(
-        make, expected, [sticky](std::int64_t k) { return [=] { return FailingHeap(k, sticky); }; },
-        stride);
+        make, expected,
+        [=](std::int64_t k) { return [=] { return FailingHeap(k, sticky, warm); }; }, stride, warm);
   }
   return sweep_with(
       make, expected,
@@ -170,15 +189,15 @@ int sweep(const MakeWork& make, Fails what, int stride) {
       stride);
 }
 
-int sweep_limits(const MakeWork& make, std::int64_t step) {
-  // In a process of its own: this one, and so all children, have made nothing of oneDNN's.
-  const Child reference = in_child([&](std::string& said) {
-    said = without_failure(make);
-    return kDone;
-  });
-  REQUIRE((WIFEXITED(reference.status) && WEXITSTATUS(reference.status) == kDone));
+int sweep_first_use(const MakeWork& make) {
   return sweep_with(
-      make, reference.said,
+      make, without_failure_elsewhere(make),
+      [](std::int64_t k) { return [k] { return FailingHeap(k); }; }, 1);
+}
+
+int sweep_limits(const MakeWork& make, std::int64_t step) {
+  return sweep_with(
+      make, without_failure_elsewhere(make),
       [](std::int64_t bytes) { return [bytes] { return LimitedHeap(bytes); }; }, step);
 }
 

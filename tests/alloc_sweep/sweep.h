@@ -26,6 +26,7 @@ using MakeWork = std::function<std::unique_ptr<Work>()>;
 enum class Fails : std::uint8_t {
   heap,           ///< one allocation on the heap
   heap_for_good,  ///< it and all after it, until the exception has left run()
+  warm_heap,      ///< one on the heap in a second run, also of those that a Reserve covers
   blocks,         ///< one of tensors' memory
 };
 
@@ -35,6 +36,10 @@ enum class Fails : std::uint8_t {
 /// Returns how many of them failed; one that was tried stands for those left out after it. For a
 /// debugger: with FIRN_SWEEP_AT=k in the environment allocation k alone fails, in this process.
 int sweep(const MakeWork& make, Fails what, int stride = 1);
+
+/// The same for single allocations on the heap in a process that has run nothing before, if the test
+/// has a process of its own.
+int sweep_first_use(const MakeWork& make);
 
 /// The same for a heap that is limited to ever more bytes, from 0 in steps of `step`. Nothing is
 /// exempt here: what oneDNN allocates to make its code counts as well.

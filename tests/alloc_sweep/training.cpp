@@ -458,6 +458,17 @@ TEST_CASE(
 }
 #endif
 
+TEST_CASE("alloc_sweep: warm steps of a convolutional network and an MLP", "[host]") {
+  const Threads one(1);
+  CHECK(sweep(convolutional_training(), Fails::warm_heap) > 100);
+  const auto net = [] {
+    return std::make_unique<nn::Sequential>(nn::Linear(12, 16), nn::ReLU(), nn::Linear(16, 4));
+  };
+  const auto mlp = training<optim::SGD>(net, optim::SGDOptions{.lr = 0.1, .momentum = 0.9},
+                                        {.accumulate = 2, .clip_norm = 1}, {8, 12});
+  CHECK(sweep(mlp, Fails::warm_heap) > 5);
+}
+
 TEST_CASE("alloc_sweep: a convolutional network on two threads", "[host]") {
   const Threads two(2);
   CHECK(sweep(convolutional_training(), Fails::heap, 3) > 30);

@@ -1,5 +1,5 @@
-// The floors of the house, docs/design.md, section "Floors": which part of the repository a file
-// belongs to, and which parts it may include. This table is the law that include_law.cpp enforces.
+// The layers of firn, docs/design.md, section "Layers": which part of the repository a file belongs
+// to, and which parts it may include. This table is the law that include_law.cpp enforces.
 #pragma once
 
 #include <string_view>
@@ -97,7 +97,7 @@ inline const std::vector<Foreign> kForeign = {
     {"sys/",     {"src/", "kernels/settings/isa.cpp", "kernels/cpu/device/reserve.cpp"}},
     {"dirent.h", {"src/"}},
     {"fcntl.h",  {"src/"}},
-    {"unistd.h", {"src/", "kernels/settings/isa.cpp", "kernels/cpu/conv/onednn.cpp"}},
+    {"unistd.h", {"src/", "kernels/settings/isa.cpp", "kernels/cpu/conv/primitive.cpp"}},
     {"cpuid.h",  {"kernels/settings/isa.cpp"}},
     {"pthread.h", {"src/", "kernels/cpu/"}},
     {"mpi.h",    {"src/dist/mpi/"}},

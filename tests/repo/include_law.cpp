@@ -1,4 +1,4 @@
-// A floor includes only what stands below it: reads every #include of the library against floors.h.
+// A layer includes only what stands below it: reads every #include of the library against floors.h.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -48,7 +48,7 @@ std::vector<std::string> breaches(const std::string& path, const std::string& te
   const auto breach = [&](const std::string& what) { found.push_back(path + " " + what); };
   const Part* part = part_of(path);
   if (part == nullptr) {
-    breach("belongs to no floor: add it to the table");
+    breach("belongs to no layer: add it to the table");
     return found;
   }
   static const std::regex include(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"])");

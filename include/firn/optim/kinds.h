@@ -1,7 +1,7 @@
 // Names that the optimizer and the kernels of its step have in common: how a cycle ended, and the
 // pieces of a schedule.
 //
-// Folder law: base, unlike the other headers of this folder. Formulas include it.
+// Formulas include it, so it belongs to the layer base, unlike the other headers of this folder.
 #pragma once
 
 #include <cstdint>

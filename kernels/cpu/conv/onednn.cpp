@@ -2,9 +2,9 @@
 
 #ifdef FIRN_HAS_ONEDNN
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -12,12 +12,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cpu/conv/onednn_faults.h"
+#include "kernels/cpu/conv/primitive.h"
 #include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/onednn.h"
@@ -32,51 +33,7 @@ namespace {
 using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 using Type = dnnl::memory::data_type;
-
-// Never destroyed: tensors with static storage duration may be used after main().
-const dnnl::engine& engine() {
-  static const dnnl::engine& cpu = []() -> const dnnl::engine& {
-    // firn keeps the primitives itself (Cache). oneDNN's own cache keeps a broken entry for a shape
-    // if memory runs out while it makes the primitive, and all later calls for the shape fail.
-    dnnl::set_primitive_cache_capacity(0);
-    return *new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  }();
-  return cpu;
-}
-
-thread_local constinit bool stream_gone = false;
-struct OwnStream {
-  dnnl::stream stream{engine()};
-  ~OwnStream() { stream_gone = true; }
-};
-/// This thread's stream. The main thread's is destroyed before static objects, which may still
-/// compute.
-dnnl::stream& stream() {
-  if (stream_gone) [[unlikely]] {
-    static dnnl::stream& last = *new dnnl::stream(engine());
-    return last;
-  }
-  thread_local OwnStream own;
-  return own.stream;
-}
-
-/// Calls fn() after checking that the heap has `bytes` for oneDNN's allocations. Turns what oneDNN
-/// throws into OutOfMemory or Error.
-template <class Fn>
-void call(std::size_t bytes, Fn&& fn) {
-  const OneThread guard;
-  while (!guard.usable()) pause();  // the program ends, and this thread with it
-  const Reserve reserve(bytes);
-  try {
-    fn();
-  } catch (const dnnl::error& e) {
-    if (e.status == dnnl_out_of_memory)
-      throw OutOfMemory("no memory left for oneDNN's convolution", bytes);
-    throw Error("conv", std::string("oneDNN says: ") + e.what());
-  } catch (const std::bad_alloc&) {
-    throw OutOfMemory("no memory left for oneDNN's convolution", bytes);
-  }
-}
+using onednn::engine;
 
 bool scratch_needed(const Desc& scratch) { return scratch.get_size() > 0; }
 /// A primitive's scratchpad, from firn's allocator.
@@ -88,11 +45,6 @@ dnnl::primitive_attr own_scratch() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
-}
-
-/// The numbers at p, seen as `desc`. oneDNN takes no pointers to const.
-dnnl::memory memory_at(const Desc& desc, const void* p) {
-  return {desc, engine(), const_cast<void*>(p)};
 }
 
 /// Both formats of a weight as views of one shape, whose last axes are the blocks of `packed`.
@@ -189,48 +141,36 @@ class Convolution final : public OnednnConv {
     const Block& b = blocks_[shape];
     const Workspace scratch = workspace(b.scratch);
     if (reads_unwritten()) std::memset(scratch.view().data, 0, b.scratch.get_size());
-    call(kCallReserve, [&] {
-      std::unordered_map<int, dnnl::memory> args{
-          {pass_ == ConvPass::data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, memory_at(b.x, x)},
-          {pass_ == ConvPass::weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS,
-           memory_at(weights_, weights)},
-          {pass_ == ConvPass::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, memory_at(b.y, y)},
-          {DNNL_ARG_SCRATCHPAD, {b.scratch, engine(), scratch.view().data}}};
-      if (bias_) args.emplace(DNNL_ARG_BIAS, memory_at(b.bias, bias));
-      b.primitive.execute(stream(), args);
-    });
+    b.primitive.run({x, weights, y, scratch.view().data, bias});
   }
 
  private:
   struct Block {
-    dnnl::primitive primitive;
-    Desc x, y, bias, scratch;
+    onednn::Primitive primitive;
+    Desc scratch;
   };
 
   /// A conversion between formats of the weights, created beforehand.
   class Reorder {
    public:
     Reorder() = default;
-    Reorder(const Desc& from, const Desc& to) : from_(from), to_(to) {
+    Reorder(const Desc& from, const Desc& to) {
       const Reserve reserve(kMakeReserve, kCodeReserve);
       const dnnl::reorder::primitive_desc chosen(engine(), from, engine(), to, own_scratch());
       scratch_ = chosen.scratchpad_desc();
-      primitive_ = dnnl::reorder(chosen);
+      primitive_ = onednn::Primitive(
+          dnnl::reorder(chosen),
+          {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, scratch_}});
     }
     void run(const void* from, void* to) const {
       const Workspace scratch = workspace(scratch_);
       if (runtime::dry_run()) return;
-      call(kCallReserve, [&] {
-        primitive_.execute(stream(),
-                           {{DNNL_ARG_FROM, memory_at(from_, from)},
-                            {DNNL_ARG_TO, memory_at(to_, to)},
-                            {DNNL_ARG_SCRATCHPAD, {scratch_, engine(), scratch.view().data}}});
-      });
+      primitive_.run({from, to, scratch.view().data});
     }
 
    private:
-    dnnl::primitive primitive_;
-    Desc from_, to_, scratch_;
+    onednn::Primitive primitive_;
+    Desc scratch_;
   };
 
   void add(const ConvSizes& z) {
@@ -259,13 +199,13 @@ class Convolution final : public OnednnConv {
                             gaps,
                             before,
                             after};
-    Block b{{}, descs.x, descs.y, descs.bias, {}};
+    Block b;
     const Reserve reserve(kMakeReserve, kCodeReserve);
     const dnnl::primitive_attr attributes = own_scratch();
     const auto keep = [&](const auto& chosen, const Desc& weights, auto make) {
       weights_ = weights;
       b.scratch = chosen.scratchpad_desc();
-      b.primitive = make(chosen);
+      b.primitive = onednn::Primitive(make(chosen), arguments(descs, b.scratch));
       const std::string_view name = chosen.impl_info_str();
       fast_ = fast_ && name.find("ref") == name.npos && name.find("gemm") == name.npos;
       faulty_ = faulty_ || onednn_is_wrong(pass_, dtype_, z, name);
@@ -285,7 +225,19 @@ class Convolution final : public OnednnConv {
       keep(weight, weight.diff_weights_desc(),
            [](const auto& pd) { return dnnl::convolution_backward_weights(pd); });
     }
-    blocks_.push_back(b);
+    blocks_.push_back(std::move(b));
+  }
+
+  /// In the order in which run() gives the data.
+  std::vector<onednn::Primitive::Argument> arguments(const onednn::ConvDescs& descs,
+                                                     const Desc& scratch) const {
+    std::vector<onednn::Primitive::Argument> all{
+        {pass_ == ConvPass::data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, descs.x},
+        {pass_ == ConvPass::weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights_},
+        {pass_ == ConvPass::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, descs.y},
+        {DNNL_ARG_SCRATCHPAD, scratch}};
+    if (bias_) all.push_back({DNNL_ARG_BIAS, descs.bias});
+    return all;
   }
 
   /// oneDNN pads rows of bf16 with scratch memory that it does not write, and multiplies that by 0.
@@ -413,13 +365,16 @@ class Cache {
   std::map<Key, std::shared_ptr<const OnednnConv>> known_;
 };
 
-// Never destroyed, like engine().
+// Never destroyed: tensors with static storage duration may be used after main().
 Cache& cache() {
   static Cache& all = []() -> Cache& {
-    // fork() waits for the cache's lock, so a child can use the cache.
-    pthread_atfork([] { cache().mutex().lock(); }, [] { cache().mutex().unlock(); },
-                   [] { cache().mutex().unlock(); });
-    return *new Cache;
+    auto made = std::make_unique<Cache>();
+    // fork() waits for the cache's lock, so a child can use the cache. This comes last: if memory
+    // ran out after it, the next try would register the lock again.
+    if (pthread_atfork([] { cache().mutex().lock(); }, [] { cache().mutex().unlock(); },
+                       [] { cache().mutex().unlock(); }) != 0)
+      throw std::bad_alloc();
+    return *made.release();
   }();
   return all;
 }

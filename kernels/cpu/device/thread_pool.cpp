@@ -6,7 +6,9 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -182,11 +184,14 @@ class Pool {
 // Never destroyed: its threads may outlive main().
 Pool& pool() {
   static Pool& all = []() -> Pool& {
+    auto made = std::make_unique<Pool>();
     // Registered after the allocator's handlers and so called before them: work that runs here
-    // takes the allocator's lock.
-    pthread_atfork([] { pool().before_fork(); }, [] { pool().after_fork_in_parent(); },
-                   [] { pool().after_fork_in_child(); });
-    return *new Pool;
+    // takes the allocator's lock. It comes last: if memory ran out after it, the next try would
+    // register the pool again.
+    if (pthread_atfork([] { pool().before_fork(); }, [] { pool().after_fork_in_parent(); },
+                       [] { pool().after_fork_in_child(); }) != 0)
+      throw std::bad_alloc();
+    return *made.release();
   }();
   return all;
 }
@@ -198,7 +203,7 @@ bool inside_work() noexcept { return inside; }
 InsideWork::InsideWork() noexcept : before_(inside) { inside = true; }
 InsideWork::~InsideWork() { inside = before_; }
 
-void around_fork(void (*before)() noexcept, void (*after)() noexcept) noexcept {
+void around_fork(void (*before)() noexcept, void (*after)() noexcept) {
   pool().around_fork(before, after);
 }
 

@@ -24,11 +24,13 @@ struct Work {
 /// Calls work.call for every chunk in [0, work.chunks) on up to `threads` threads, the caller among
 /// them; returns when all are done. Calls must not throw. Threads have numbers from 0, the
 /// caller's, to threads - 1. A thread keeps its number when it helps others. If another thread's
-/// work is running, or the caller is inside a chunk itself, the caller does it all.
+/// work is running, or the caller is inside a chunk itself, the caller does it all. Throws
+/// std::bad_alloc, in the first call of a process alone.
 void run_on_threads(const Work& work, int threads);
 
 /// fork() calls `before` once no work is running here, and `after` on both sides. For one caller.
-void around_fork(void (*before)() noexcept, void (*after)() noexcept) noexcept;
+/// Throws std::bad_alloc.
+void around_fork(void (*before)() noexcept, void (*after)() noexcept);
 
 /// Whether this thread is inside a chunk: nested work then runs on this thread alone.
 bool inside_work() noexcept;

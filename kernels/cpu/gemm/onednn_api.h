@@ -20,6 +20,17 @@ inline constexpr dnnl_cpu_isa_t kEveryIsa = dnnl_cpu_isa_all;
 inline constexpr dnnl_cpu_isa_t kEveryIsa = dnnl_cpu_isa_default;
 #endif
 
+/// From now on the numbers of `memory` are at `data`. Version 2 writes zeros to the padding of a
+/// format, on this stream.
+inline void set_data(const dnnl::memory& memory, void* data,
+                     [[maybe_unused]] const dnnl::stream& stream) {
+#if DNNL_VERSION_MAJOR == 2
+  memory.set_data_handle(data, stream);
+#else
+  memory.set_data_handle(data);
+#endif
+}
+
 /// A format whose axes may be divided into blocks, which lie innermost.
 struct Blocking {
   std::vector<std::int64_t> sizes, strides;      ///< of the axes; a stride steps over whole blocks

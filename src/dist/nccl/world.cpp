@@ -76,12 +76,17 @@ void NcclWorld::leave() noexcept {
     std::this_thread::sleep_for(kNap);
   }
   const std::lock_guard lock(mutex_);
-  break_up(last ? to_string(last->kind) : kConnect,
-           state == ncclInProgress
-               ? fmt::format("{} did not end within {} s after the last handle of the group",
-                             last ? describe(*last) : "NCCL's work", options_.deadline)
-               : fmt::format("the end of the group failed: {}", failure("NCCL", state)),
-           kLateHint, -1);
+  const char* const op = last ? to_string(last->kind) : kConnect;
+  try {
+    break_up(op,
+             state == ncclInProgress
+                 ? fmt::format("{} did not end within {} s after the last handle of the group",
+                               last ? describe(*last) : "NCCL's work", options_.deadline)
+                 : fmt::format("the end of the group failed: {}", failure("NCCL", state)),
+             kLateHint, -1);
+  } catch (const std::bad_alloc&) {
+    break_up(op, {}, {}, -1);  // without a text
+  }
 }
 
 /// What broke the group comes at the next wait of the host for the device, though the group is
@@ -262,7 +267,10 @@ void NcclWorld::watch() noexcept {
     } else {
       wake_.wait_for(lock, kLook, [this] { return stop_; });
     }
-    if (!stop_ && !broken_) look();
+    try {
+      if (!stop_ && !broken_) look();
+    } catch (const std::bad_alloc&) {  // NOLINT: the next look says it
+    }
   }
 }
 
@@ -273,13 +281,15 @@ void NcclWorld::look() {
     const char* const op = to_string(first.call.kind);
     try {
       if (first.whole && first.end.done()) {
-        first.since.reset();
-        first.whole = false;
         idle_.push_back(std::move(first));
+        idle_.back().since.reset();
+        idle_.back().whole = false;
         queued_.pop_front();
         continue;
       }
       if (!first.since && first.begin.done()) first.since = Clock::now();
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& e) {
       return break_up(op, e.what(), kNcclHint, rank_);
     }

@@ -8,6 +8,7 @@
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
 #include "nn/layers/batch_statistics.h"
+#include "nn/tree.h"
 
 namespace firn::nn {
 namespace {
@@ -25,7 +26,6 @@ struct RecomputedStatistics::State {
     Buffer mean, var, batches;
     std::shared_ptr<detail::BatchStatistics> statistics;
     BatchNormMode mode;
-    bool training;
   };
   std::vector<Kept> all;
   bool swapped = false;
@@ -61,8 +61,7 @@ RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()
                      .var = Buffer(ones_like(mean), OnConversion::widen),
                      .batches = Buffer(zeros({}, DType::i64, mean.device())),
                      .statistics = nullptr,
-                     .mode = layer->accumulation_,
-                     .training = layer->training()};
+                     .mode = layer->accumulation_};
     s.all.push_back(std::move(kept));
   }
   s.swap();
@@ -71,21 +70,18 @@ RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()
   struct Modes {
     State& s;
     explicit Modes(State& state) : s(state) {
-      for (State::Kept& k : s.all) {
-        k.layer->accumulation_ = BatchNormMode::per_micro_batch;
-        k.layer->train(true);
-      }
+      for (State::Kept& k : s.all) k.layer->accumulation_ = BatchNormMode::per_micro_batch;
     }
     ~Modes() {
-      for (State::Kept& k : s.all) {
-        k.layer->accumulation_ = k.mode;
-        k.layer->train(k.training);
-      }
+      for (State::Kept& k : s.all) k.layer->accumulation_ = k.mode;
     }
   };
   {
+    std::vector<detail::TreeModule> layers(s.all.size());
+    for (std::size_t i = 0; i < layers.size(); ++i) layers[i].module = s.all[i].layer;
     const NoGrad guard;
     const Modes modes(s);
+    const detail::TrainScope training(layers);
     passes();
   }
   if (runtime::planning()) return;  // counters stay as they are in a plan

@@ -1,6 +1,4 @@
 // Marks the time in which an optimizer computes a batch.
-//
-// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
 #pragma once
 
 #include <cstdint>

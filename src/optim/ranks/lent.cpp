@@ -1,6 +1,7 @@
 #include "optim/ranks/lent.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "firn/runtime/kernel_support.h"
@@ -125,17 +126,18 @@ void LentWeights::give(std::size_t b) noexcept {
   loan.depth = autograd::reading ? autograd::reading->depth : 0;
 }
 
-void LentWeights::keep_writes(std::size_t b) noexcept {
+void LentWeights::keep_writes(std::size_t b) {
   Loan& loan = loans_[b];
   const ParamStore::Bucket& bucket = store_.buckets()[b];
+  const auto version = [&](std::size_t j) { return store_.weight(bucket.parameters[j]).version(); };
   bool written = false;
-  for (std::size_t j = 0; j < bucket.parameters.size(); ++j) {
-    const std::uint32_t now = store_.weight(bucket.parameters[j]).version();
-    written = written || std::exchange(loan.versions[j], now) != now;
-  }
-  if (!written || bucket.kept.size() == 0) return;
-  kernels::copy(own_part(bucket, loan.memory, peers_->rank()).view(),
-                store_.kept_weight(bucket).mutable_view(), store_.stream());
+  for (std::size_t j = 0; j < bucket.parameters.size(); ++j)
+    written = written || loan.versions[j] != version(j);
+  if (!written) return;
+  if (bucket.kept.size() > 0)
+    kernels::copy(own_part(bucket, loan.memory, peers_->rank()).view(),
+                  store_.kept_weight(bucket).mutable_view(), store_.stream());
+  for (std::size_t j = 0; j < bucket.parameters.size(); ++j) loan.versions[j] = version(j);
 }
 
 void LentWeights::keep_writes() {
@@ -154,13 +156,12 @@ void LentWeights::end_of_scope(int depth) noexcept {
   if (holds_ > 0) return;
   try {
     keep_if_planned();
-  } catch (const OutOfMemory&) {  // NOLINT: weights stay here until the next scope ends
-    return;
-  }
-  for (std::size_t b = 0; b < loans_.size(); ++b) {
-    if (!loans_[b].here || loans_[b].depth < depth) continue;
-    keep_writes(b);
-    take_back(b);
+    for (std::size_t b = 0; b < loans_.size(); ++b) {
+      if (!loans_[b].here || loans_[b].depth < depth) continue;
+      keep_writes(b);
+      take_back(b);
+    }
+  } catch (const std::exception&) {  // NOLINT: weights stay here until the next scope ends
   }
 }
 

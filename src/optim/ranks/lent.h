@@ -75,7 +75,8 @@ class LentWeights final : public StorageLender, public autograd::Lender {
   void look_ahead(std::size_t bucket);
   void give(std::size_t bucket) noexcept;
   void take_back(std::size_t bucket) noexcept;
-  void keep_writes(std::size_t bucket) noexcept;
+  /// Throws OutOfMemory; then what was written is kept by the next call.
+  void keep_writes(std::size_t bucket);
   /// A plan of a step leaves all as it is.
   void keep_if_planned();
 

@@ -1,8 +1,6 @@
 // The little algebra of tensors that rules of whole parameters need, by kernel contracts. Results
 // are new tensors, or `out`; operands of size 1 along an axis are spread over it, as in the
 // operations of the same names.
-//
-// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
 #pragma once
 
 #include "firn/tensor.h"

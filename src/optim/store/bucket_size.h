@@ -1,6 +1,4 @@
 // How large the pieces are in which divided gradients are exchanged.
-//
-// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
 #include "optim/store/param_store.h"
 
 #include <algorithm>
+#include <exception>
 #include <unordered_map>
 #include <utility>
 
@@ -55,13 +56,13 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
 ParamStore::~ParamStore() {
   try {
     if (modes_) modes_->show(true);
-  } catch (const Error&) {  // NOLINT: the device is lost, or a graph is being captured
+  } catch (const std::exception&) {  // NOLINT: the device is lost, or a graph is being captured
   }
   let_go();
   if (!watch_) return;
   try {
-    synchronize(stream());  // the end of a cycle may still have to be written to the watch
-  } catch (const Error&) {  // NOLINT: nothing runs any more, or the device is lost
+    synchronize(stream());           // the end of a cycle may still have to be written to the watch
+  } catch (const std::exception&) {  // NOLINT: nothing runs any more, or the device is lost
   }
 }
 

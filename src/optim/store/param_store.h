@@ -1,6 +1,4 @@
 // Where an optimizer keeps parameters, gradients and state: flat arenas, one per group and dtype.
-//
-// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,5 @@
 // Which values the weights of a schedule-free optimizer show: those of training, or the averaged
 // ones. Modules ask for them by their mode (autograd/weight_modes.h), the optimizer for its steps.
-//
-// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
 #pragma once
 
 #include "optim/store/param_store.h"

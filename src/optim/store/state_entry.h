@@ -1,6 +1,4 @@
 // A tensor of an optimizer's state, whole or divided over ranks.
-//
-// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
 #pragma once
 
 #include <cstdint>

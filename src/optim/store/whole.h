@@ -1,7 +1,5 @@
 // Rules that are not elementwise: computed for a parameter as a whole, by tensor operations, from
 // copies of gradient and weight. What they compute is stored by kernels, if the step applies.
-//
-// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 // host never waits. If work of another stream uses the block, the caller reports it with
 // record_use().
 //
-// Includes only the base floor. Only runtime/cuda calls CUDA's runtime.
+// Includes only the layer base. Only runtime/cuda calls CUDA's runtime.
 #pragma once
 
 #include <cstddef>

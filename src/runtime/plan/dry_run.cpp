@@ -1,6 +1,7 @@
 #include "runtime/plan/dry_run.h"
 
 #include <atomic>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -44,7 +45,10 @@ DryRun::DryRun(Device device) : number_(next_number()) {
 DryRun::~DryRun() {
   // Still dry: what is put back was not written.
   while (!changes_.empty()) {
-    changes_.back()();
+    try {
+      changes_.back()();
+    } catch (const std::exception&) {  // NOLINT: without memory for it, the others are put back
+    }
     changes_.pop_back();
   }
   before_.put_back();
@@ -95,11 +99,12 @@ MemoryPlan plan_memory(const std::function<void()>& step, Device device) try {
       ~Undo() {
         try {
           point.roll_back();
-        } catch (const Error&) {  // NOLINT: positions of streams and loaders do not fail
+        } catch (const std::exception&) {  // NOLINT: the plan throws already
         }
       }
     } const undo{start};
     step();
+    start.roll_back();  // here it may throw
   }
   plan.report = run.model().report();
   plan.peak = plan.report.stats.total.peak;

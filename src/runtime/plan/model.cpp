@@ -1,12 +1,13 @@
 #include "runtime/plan/model.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <fstream>
 #include <new>
 #include <utility>
 
@@ -57,9 +58,12 @@ bool counts_address_space() noexcept {
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return true;
   ::munmap(p, kSpace);
-  std::ifstream in("/proc/sys/vm/overcommit_memory");
-  int mode = 0;
-  return in >> mode && mode == 2;
+  char mode = 0;  // a stream would allocate
+  const int file = ::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool strict = ::read(file, &mode, 1) == 1 && mode == '2';
+  ::close(file);
+  return strict;
 }
 
 bool is_made_up(const void* data) noexcept {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/fork.h"
+#include "base/immortal.h"
 #include "firn/memory.h"
 #include "firn/memory/labels.h"
 #include "firn/runtime/kernel_support.h"
@@ -35,7 +36,7 @@ std::uint64_t now() noexcept {
                                         .count());
 }
 
-/// What all threads share. Never destroyed: threads may end after main().
+/// What all threads share.
 struct Session {
   std::mutex mutex;
   std::atomic<std::uint64_t> number{0};  // of the session that is recorded or was the last
@@ -53,8 +54,8 @@ struct Session {
   std::uint64_t lost = 0, left_out = 0;
 };
 Session& session() noexcept {
-  static Session& s = *new Session;
-  return s;
+  static Immortal<Session> s;
+  return s.get();
 }
 
 std::mutex& session_mutex() { return session().mutex; }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/immortal.h"
 #include "firn/runtime/kernel_support.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/memory/allocator.h"
@@ -23,8 +24,8 @@ struct Records {
   std::mutex mutex;
 };
 Records& records() noexcept {
-  static Records& all = *new Records;
-  return all;
+  static Immortal<Records> all;
+  return all.get();
 }
 
 /// The WaitChecks that are alive.
@@ -38,8 +39,8 @@ struct Checks {
   std::atomic<bool> any{false};
 };
 Checks& checks() noexcept {
-  static Checks& all = *new Checks;
-  return all;
+  static Immortal<Checks> all;
+  return all.get();
 }
 
 void call_checks(Device device) {
