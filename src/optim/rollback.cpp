@@ -126,7 +126,10 @@ void Optimizer::Impl::about_to_change_cycle() {
     return;
   runtime::before_change(Rollback::gradients, hooks.identity(), [this]() -> std::function<void()> {
     return [owner = hooks.handle(), kept = std::make_shared<const KeptCycle>(keep_cycle())] {
-      if (const auto alive = owner.lock()) (*alive)->put_back(*kept);
+      const auto alive = owner.lock();
+      if (!alive) return;
+      (*alive)->require_no_pass();
+      (*alive)->put_back(*kept);
     };
   });
 }
