@@ -274,6 +274,7 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
   const runtime::OpScope op(n.op);
   const runtime::ModuleScope module(n.module);
   const runtime::Span span(runtime::SpanKind::gradient, n.op);
+  require_shown_weights(n);
   if (n.segment) [[unlikely]]
     n.segment->prepare(n);
   Backward b(n);

@@ -157,6 +157,8 @@ class Node : public GraphNode {
   /// Its backward function can compute the seed of its own gradient, in the launch that it makes
   /// anyway (Backward::pending_seed).
   bool takes_pending_seed = false;
+  /// WeightModes::changes() of the leaves among its inputs when it was recorded, added up.
+  std::uint32_t weights_shown = 0;
 
   /// How many Freeze guards hold this leaf: a frozen leaf takes no gradient.
   std::uint32_t frozen = 0;
@@ -184,6 +186,12 @@ class Node : public GraphNode {
  private:
   Node* next_disposed_ = nullptr;
 };
+
+/// WeightModes::changes() of a node's leaves, added up. Call it if there is a WeightModes.
+std::uint32_t weights_shown_to(const Node& node) noexcept;
+/// Throws Error if a leaf of the node showed other values when the node was recorded: its gradient
+/// would be one at those.
+void require_shown_weights(const Node& node);
 
 /// The node of a tensor that requires a gradient, else null. A frozen leaf counts as none, unless a
 /// function is computed again: it may not have been frozen the first time.

@@ -4,6 +4,7 @@
 
 #include "autograd/batch_parts.h"
 #include "autograd/node.h"
+#include "autograd/weight_modes.h"
 #include "base/check.h"
 #include "base/inherited.h"
 #include "firn/memory/labels.h"
@@ -80,6 +81,26 @@ Leaf* leaf_of(const Tensor& t) noexcept {
 Leaf* leaf_or_frozen(const Tensor& t) noexcept {
   Node* n = t.defined() ? static_cast<Node*>(t.impl()->node.get()) : nullptr;
   return n && n->is_leaf() ? static_cast<Leaf*>(n) : nullptr;
+}
+
+std::uint32_t weights_shown_to(const Node& node) noexcept {
+  std::uint32_t sum = 0;
+  for (int i = 0; i < node.inputs.size(); ++i) {
+    const Node* const input = node.inputs[i].get();
+    if (!input || !input->is_leaf()) continue;
+    if (const WeightModes* modes = static_cast<const Leaf*>(input)->modes) sum += modes->changes();
+  }
+  return sum;
+}
+
+void require_shown_weights(const Node& node) {
+  if (!WeightModes::any()) [[likely]]
+    return;
+  FIRN_CHECK(weights_shown_to(node) == node.weights_shown, node.op,
+             "call net.train() before the forward pass, and evaluate before it or after the "
+             "backward pass",
+             "a module in evaluation mode was called since this part of the loss was computed, or "
+             "computed it: it shows averaged weights, and a step trains others");
 }
 
 namespace {
@@ -218,6 +239,8 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
                input->op, input->sequence, node->sequence);
     node->inputs.push_back(Ref<Node>(input));
   }
+  if (WeightModes::any()) [[unlikely]]
+    node->weights_shown = weights_shown_to(*node);
   for (const Saved& s : saved) {
     Tensor t = s.which == -2 ? s.tensor : s.which == -1 ? output : at(inputs, s.which);
     // A node that saved its own output would never be freed.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 namespace firn::autograd {
 
@@ -17,15 +18,20 @@ class WeightModes {
   WeightModes(const WeightModes&) = delete;
   WeightModes& operator=(const WeightModes&) = delete;
 
+  /// How often the leaves have changed from one set to the other.
+  std::uint32_t changes() const noexcept { return changes_; }
+
   /// Whether there is one in the process: without one, nobody has to look for any.
   static bool any() noexcept { return alive_.load(std::memory_order_relaxed) > 0; }
 
  protected:
   WeightModes() noexcept { alive_.fetch_add(1, std::memory_order_relaxed); }
   ~WeightModes() { alive_.fetch_sub(1, std::memory_order_relaxed); }
+  void note_change() noexcept { ++changes_; }
 
  private:
   static inline constinit std::atomic<int> alive_{0};
+  std::uint32_t changes_ = 0;
 };
 
 }  // namespace firn::autograd

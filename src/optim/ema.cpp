@@ -30,13 +30,14 @@ struct AveragedWeights::State {
   };
   std::weak_ptr<OptimizerAccess::Impl*> optimizer;
   std::vector<Kept> kept;
+  std::uint32_t plan = runtime::plan_number();  ///< that it was made in; 0: none
 };
 
 AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
   const std::vector<Tensor> averages = ema(optimizer);
   auto& impl = OptimizerAccess::impl(optimizer);
   impl.check_ready();
-  State state{impl.hooks.handle(), {}};
+  State state{.optimizer = impl.hooks.handle(), .kept = {}};
   for (const Tensor& p : impl.store.parameters()) state.kept.push_back({p, p.detach().clone(), 0});
   state_ = std::make_unique<State>(std::move(state));
   for (std::size_t i = 0; i < averages.size(); ++i)
@@ -50,6 +51,8 @@ AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
 FIRN_OUT_OF_MEMORY("AveragedWeights")
 
 AveragedWeights::~AveragedWeights() {
+  // The end of its plan has put the weights back, and the copies are of no step.
+  if (state_->plan != 0 && state_->plan != runtime::plan_number()) return;
   const auto optimizer = state_->optimizer.lock();
   try {
     if (optimizer) (*optimizer)->keep_if_planned();

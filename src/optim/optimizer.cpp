@@ -34,6 +34,8 @@ void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& p
   i.require_no_pass();
   require_option(i.store.op().c_str(), "the weight of a loss", weight, 0,
                  "give the number of samples that the loss was summed over");
+  for (const kernels::OptimizerArena& arena : i.store.arenas())
+    if (arena.weight.dtype != DType::f64) require_f32(i.store.op(), "the weight of a loss", weight);
   i.backward(sum, {.number = weight}, pass);
 }
 FIRN_OUT_OF_MEMORY("backward")

@@ -127,7 +127,10 @@ void Optimizer::Impl::about_to_change_cycle() {
     return;
   runtime::before_change(Rollback::gradients, hooks.identity(), [this]() -> std::function<void()> {
     return [owner = hooks.handle(), kept = std::make_shared<const CycleSnapshot>(keep_cycle())] {
-      if (const auto alive = owner.lock()) (*alive)->put_back(*kept);
+      const auto alive = owner.lock();
+      if (!alive) return;
+      (*alive)->require_no_pass();
+      (*alive)->put_back(*kept);
     };
   });
 }

@@ -101,7 +101,7 @@ class Reader {
     std::string path;
     bool member = false;
     for (const Scope& s : scopes_) {
-      if (!s.open || s.name == "detail") return;
+      if (!s.open || s.name == "detail" || s.name.ends_with("::detail")) return;
       member = member || !s.is_namespace;
       if (!s.is_namespace)
         path += s.name + "::";

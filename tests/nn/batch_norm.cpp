@@ -385,9 +385,14 @@ TEST_CASE("RecomputedStatistics are those of the weights of the moment, for a sc
   CHECK(moved != mean);
   CHECK_THROWS_WITH(nn::RecomputedStatistics(net, [] {}),
                     test::contains("the layer \"1\" has seen no batch"));
-  CHECK_NOTHROW(plan_memory([&] {
-    const nn::RecomputedStatistics planned(net, [&] { net(data[0]); });
-  }));
+  CHECK_NOTHROW(
+      plan_memory([&] { const nn::RecomputedStatistics planned(net, [&] { net(data[0]); }); }));
+  std::unique_ptr<nn::RecomputedStatistics> kept;
+  plan_memory(
+      [&] { kept = std::make_unique<nn::RecomputedStatistics>(net, [&] { net(data[0]); }); });
+  CHECK(values_of(norm.running_mean) == moved);
+  kept.reset();
+  CHECK(values_of(norm.running_mean) == moved);
   CHECK_THROWS_AS(nn::RecomputedStatistics(net,
                                            [&] {
                                              net(data[0]);

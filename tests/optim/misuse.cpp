@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "firn/memory/plan.h"
 #include "kernels/math/optim/step_state.h"
 #include "optim/problem.h"
 
@@ -153,6 +154,15 @@ TEST_CASE("a number or tensor that makes no cycle is refused with a way out") {
   says([&] { opt.restore_on_retry({w, Tensor()}); }, "buffer 1 is undefined");
 }
 
+TEST_CASE("[S45] a loss's weight that f32 takes for 0 or infinity is refused, and f64 has it") {
+  for (const double weight : {1e300, 1e-45, 1e-320}) {
+    const Tensor w = ones({2}).set_requires_grad(), wide = ones({2}, f64).set_requires_grad();
+    optim::SGD opt({w}, {.lr = 0.1}), in_f64({wide}, {.lr = 0.1});
+    CHECK(mentions(error_of([&] { opt.backward(sum(w), weight); }), {"weight of a loss", "f32"}));
+    if (weight != 1e-320) in_f64.backward(sum(wide), weight);
+  }
+}
+
 TEST_CASE("[S24] micro-batches larger than the batch, of any size, are one micro-step") {
   Tensor w = parameter({1}, {1});
   optim::SGD opt({w}, {.lr = 1});
@@ -211,6 +221,23 @@ TEST_CASE("[S28] weights that are written while AveragedWeights live stay as wri
   train();
   CHECK(values_of(written) == std::vector<double>{7, 7});
   CHECK(values_of(kept) == std::vector<double>{-1, -1});
+}
+
+TEST_CASE("AveragedWeights of a plan that outlive it leave the weights alone") {
+  nn::Linear net(2, 1);
+  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.ema = 0.5});
+  const auto step = [&] {
+    opt.backward(mse_loss(net(ones({1, 2})), zeros({1, 1})));
+    return opt.step().applied();
+  };
+  REQUIRE(step());
+  const auto before = values_of(net.weight);
+  std::optional<optim::AveragedWeights> averages;
+  plan_memory([&] { averages.emplace(opt); });
+  CHECK(values_of(net.weight) == before);
+  averages.reset();
+  CHECK(values_of(net.weight) == before);
+  CHECK(step());
 }
 
 TEST_CASE("AveragedWeights follow an optimizer that is moved") {

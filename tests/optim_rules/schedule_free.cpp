@@ -2,6 +2,7 @@
 // and which of its two sets of weights is seen when.
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 
@@ -252,16 +253,48 @@ TEST_CASE("[S46] a loss from evaluation mode is refused, as is evaluation before
   Tensor loss = t.loss(1);
   t.averaged_output();
   const Bits before = bits_of_training(*t.opt);
-  CHECK(mentions(error_of([&] { t.opt->backward(loss); }), {"in place", "training weights"}));
+  CHECK(mentions(error_of([&] { t.opt->backward(loss); }), {"evaluation mode", "net.train()"}));
   t.opt->zero_grad();
   t.net.set_mode(true);
   loss = t.loss(1);
-  CHECK(mentions(error_of([&] { t.opt->backward(loss); }), {"in place", "training weights"}));
+  CHECK(mentions(error_of([&] { t.opt->backward(loss); }), {"evaluation mode", "net.train()"}));
   t.opt->zero_grad();
   t.net.set_mode(false);
   CHECK(bits_of_training(*t.opt) == before);
   t.backward(1);
   CHECK(t.opt->step());
+}
+
+TEST_CASE("[S46] a loss from evaluation mode is refused though no weight was saved for it") {
+  nn::Linear head(4, 1), encoder(4, 4);  // their inputs require no gradient
+  std::vector<Tensor> all = head.parameters();
+  for (const Tensor& p : encoder.parameters()) all.push_back(p);
+  optim::ScheduleFreeAdamW opt(all, {.lr = 0.1});
+  const Tensor x = randn({8, 4}), y = zeros({8, 1});
+  opt.backward(mse_loss(head(x), y));
+  REQUIRE(opt.step());
+  const auto refused = [&](const std::function<Loss()>& loss) {
+    const std::string said = error_of([&] { opt.backward(loss()); });
+    opt.zero_grad();
+    return mentions(said, {"evaluation mode", "net.train()"});
+  };
+  head.eval();
+  CHECK(refused([&] { return mse_loss(head(x), y); }));
+  CHECK(refused([&] {
+    const Loss loss = mse_loss(head(x), y);
+    head.train();
+    return loss;
+  }));
+  encoder.eval();
+  CHECK(refused([&] { return mse_loss(head(encoder(x)), y); }));
+  encoder.train();
+  opt.backward(mse_loss(head(encoder(x)), y));
+  CHECK(opt.step());
+  // A gradient without a step may be one at the averaged weights.
+  head.eval();
+  const Tensor in = x.clone().set_requires_grad();
+  backward(sum(head(in)));
+  CHECK(in.grad().defined());
 }
 
 TEST_CASE("[S46] files, copies and clones have the weights of the module's mode") {

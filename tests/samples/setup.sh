@@ -23,7 +23,7 @@ fresh() {
   : >"$work/installed"
   : >"$work/calls"
   printf '%s\n' g++ cmake ninja-build libeigen3-dev libfmt-dev zlib1g-dev libdnnl-dev libdeflate-dev libpng-dev libjpeg-dev libcli11-dev \
-    doxygen python3-sphinx python3-myst-parser furo nlohmann-json3-dev libssl-dev catch2 ccache clang libclang-rt-dev pkg-config dataset-fashion-mnist curl >"$work/known"
+    doxygen python3-sphinx python3-myst-parser furo nlohmann-json3-dev libssl-dev catch2 ccache clang libclang-rt-dev pkg-config python3 dataset-fashion-mnist curl >"$work/known"
   local tool
   for tool in bash env cat cut dirname find grep head mkdir mv rm sed sha256sum sort chmod; do
     ln -s "$(command -v "$tool")" "$work/bin/$tool"
@@ -79,7 +79,7 @@ expect_equal "" "$(calls)" "the second time there is nothing to do"
 expect_equal "" "$said" "nor to say"
 
 setup test
-expect_equal "update;install --no-install-recommends pkg-config libcli11-dev nlohmann-json3-dev libssl-dev catch2;" \
+expect_equal "update;install --no-install-recommends pkg-config python3 libcli11-dev nlohmann-json3-dev libssl-dev catch2;" \
   "$(calls)" "test adds what is missing only"
 
 : >"$work/calls"

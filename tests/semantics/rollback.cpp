@@ -337,6 +337,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("[S22] a point is not rolled back while a backward pass of the cycle runs") {
+  nn::Linear first(4, 4), second(4, 1);
+  std::vector<Tensor> all = first.parameters();
+  for (const Tensor& p : second.parameters()) all.push_back(p);
+  optim::SGD opt(all, {.lr = 0.1});
+  const Tensor x = ones({2, 4}), y = zeros({2, 1});
+  std::string said;
+  RollbackPoint start;
+  const Tensor hidden = first(x);
+  add_hook(hidden, [&](const Tensor& gradient) {
+    said = error_of([&] { start.roll_back(); });
+    return gradient;
+  });
+  opt.backward(mse_loss(second(hidden), y));
+  CHECK(mentions(said, {"backward pass", "running"}));
+  CHECK(opt.step().applied());
+}
+
 TEST_CASE("[S22] a whole cycle inside a point leaves no trace if it fails") {
   const Warnings quiet;
   Training t(f32, BatchNormMode::per_micro_batch, {});

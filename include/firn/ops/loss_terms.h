@@ -24,7 +24,7 @@ struct LossTerms {
   /// The same with each term, and what it adds to the denominator, multiplied by a factor. The
   /// factors are floating or bool (a mask), of a shape that broadcasts to the terms', and take no
   /// gradient. A term of factor 0 is left out, though it may be infinite or NaN; its gradient is 0
-  /// times its derivative.
+  /// times its derivative, NaN for a NaN: where(mask, x, 0) before the loss keeps that out.
   Loss loss(const Tensor& factors) const;
 };
 

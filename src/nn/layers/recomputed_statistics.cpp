@@ -1,4 +1,5 @@
 // Running statistics of BatchNorm layers for weights that no training has run with.
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct RecomputedStatistics::State {
   };
   std::vector<Kept> all;
   bool swapped = false;
+  std::shared_ptr<State*> self = std::make_shared<State*>(this);
 
   /// Buffers of the layer and those that are kept change places.
   void swap() noexcept {
@@ -44,6 +46,7 @@ struct RecomputedStatistics::State {
   }
   ~State() {
     if (swapped) swap();
+    *self = nullptr;
   }
 };
 
@@ -64,6 +67,10 @@ RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()
                      .mode = layer->accumulation_};
     s.all.push_back(std::move(kept));
   }
+  // A plan that made the object ends its scope, however long the object lives.
+  runtime::at_dry_end(s.self.get(), [self = s.self] {
+    if (*self && (*self)->swapped) (*self)->swap();
+  });
   s.swap();
   for (State::Kept& k : s.all)
     k.layer->statistics_ = std::make_shared<detail::BatchStatistics>(*k.layer, kCumulative);

@@ -60,6 +60,7 @@ void run_recorded(Node& n, const Tensor& gradient, Arrived& arrived) {
              "an earlier backward() freed what this part of the graph had saved");
   FIRN_CHECK(!n.segment, kOp, "call the function itself where gradients of gradients are needed",
              "{} was recorded by checkpoint(), which has no recorded backward pass", n.op);
+  require_shown_weights(n);
   const runtime::OpScope op(n.op);
   const runtime::ModuleScope module(n.module);
   GraphBackward b(n, gradient);

@@ -141,7 +141,9 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
       ++index;
     }
   }
-  FIRN_CHECK(!parameters_.empty(), op_, "give net.parameters()", "the list of parameters is empty");
+  FIRN_CHECK(!parameters_.empty(), op_,
+             "give net.parameters(); decay_groups() leaves out those that require no gradient",
+             "the list of parameters is empty");
   device_ = parameters_.front().tensor.device();
   other_name_ = groups.front().other_name;
   if (!other_name_.empty() &&

@@ -36,6 +36,7 @@ void ParamStore::Modes::show(bool averaged) {
                                            [](const Tensor& t) { return t.mutable_view(); }),
                                 averaged, store_.stream());
   averaged_ = averaged;
+  note_change();
   store_.bump_all_versions(averaged ? "a module in evaluation mode, which shows averaged weights"
                                     : "the change back to training weights");
 }

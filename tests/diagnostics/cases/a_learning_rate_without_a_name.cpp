@@ -1,5 +1,5 @@
 // An option is named: {.lr = 1e-3}.
-// at most 18 lines
+// at most 24 lines
 // says: write {.lr = 1e-3}
 #include <firn/firn.h>
 

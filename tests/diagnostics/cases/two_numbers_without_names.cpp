@@ -1,5 +1,5 @@
 // As in Python: SGD(parameters, 0.1, 0.9).
-// at most 18 lines
+// at most 24 lines
 // says: write {.lr = 1e-3}
 #include <firn/firn.h>
 

@@ -8,7 +8,7 @@
 namespace firn::optim {
 
 struct AdadeltaOptions {
-  Schedule lr = 1.0;        ///< a number, or a function of the applied steps
+  Schedule lr = 1.0;        ///< a number, or a schedule over applied steps
   double rho = 0.9;         ///< decay of both averages, in [0, 1)
   double eps = 1e-6;        ///< added under both roots, more than 0
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping

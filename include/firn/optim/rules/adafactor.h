@@ -10,7 +10,7 @@
 namespace firn::optim {
 
 struct AdafactorOptions {
-  /// A number, or a function of the applied steps: the most that the relative step may be.
+  /// A number, or a schedule over applied steps: the most that the relative step may be.
   Schedule lr = 1e-2;
   double beta2_decay = -0.8;        ///< 0 or less: update t averages squares with 1 - t^beta2_decay
   std::optional<double> eps1 = {};  ///< 0 or more; unset: 2^-23, or 2^-52 for f64 parameters

@@ -8,7 +8,7 @@
 namespace firn::optim {
 
 struct AdamOptions {
-  Schedule lr = 1e-3;       ///< a number, or a function of the applied steps
+  Schedule lr = 1e-3;       ///< a number, or a schedule over applied steps
   double beta1 = 0.9;       ///< decay of the first moment, in [0, 1)
   double beta2 = 0.999;     ///< decay of the second moment, in [0, 1)
   double eps = 1e-8;        ///< added to the root, more than 0
@@ -31,7 +31,7 @@ class Adam : public OptimizerOf<AdamOptions> {
 extern template class OptimizerOf<AdamOptions>;
 
 struct AdamWOptions {
-  Schedule lr = 1e-3;          ///< a number, or a function of the applied steps
+  Schedule lr = 1e-3;          ///< a number, or a schedule over applied steps
   double beta1 = 0.9;          ///< decay of the first moment, in [0, 1)
   double beta2 = 0.999;        ///< decay of the second moment, in [0, 1)
   double eps = 1e-8;           ///< added to the root, more than 0

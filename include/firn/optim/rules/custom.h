@@ -43,7 +43,7 @@ struct CustomState {
 };
 
 struct CustomOptions {
-  Schedule lr = 1e-2;                    ///< a number, or a function of the applied steps
+  Schedule lr = 1e-2;                    ///< a number, or a schedule over applied steps
   double weight_decay = 0;               ///< 0 or more: the rule is given it, and groups may set it
   std::vector<CustomState> states = {};  ///< what the rule keeps of each parameter
   std::function<CustomUpdate(const CustomInput& in)> update = {};  ///< the rule; required

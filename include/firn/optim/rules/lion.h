@@ -8,7 +8,7 @@
 namespace firn::optim {
 
 struct LionOptions {
-  Schedule lr = 1e-4;       ///< a number, or a function of the applied steps
+  Schedule lr = 1e-4;       ///< a number, or a schedule over applied steps
   double beta1 = 0.9;       ///< the weight of m in an update, in [0, 1)
   double beta2 = 0.99;      ///< decay of m, in [0, 1)
   double weight_decay = 0;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient

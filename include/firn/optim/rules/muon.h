@@ -22,7 +22,7 @@ enum class MuonScale : std::uint8_t {
 };
 
 struct MuonOptions {
-  Schedule lr = 1e-3;         ///< a number, or a function of the applied steps
+  Schedule lr = 1e-3;         ///< a number, or a schedule over applied steps
   double momentum = 0.95;     ///< decay of the average of gradients, in [0, 1)
   bool nesterov = true;       ///< needs momentum > 0
   double weight_decay = 0.1;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient

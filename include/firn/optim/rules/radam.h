@@ -8,7 +8,7 @@
 namespace firn::optim {
 
 struct RAdamOptions {
-  Schedule lr = 1e-3;       ///< a number, or a function of the applied steps
+  Schedule lr = 1e-3;       ///< a number, or a schedule over applied steps
   double beta1 = 0.9;       ///< decay of the first moment, in [0, 1)
   double beta2 = 0.999;     ///< decay of the second moment, in [0, 1)
   double eps = 1e-8;        ///< added to the root, more than 0

@@ -8,7 +8,7 @@
 namespace firn::optim {
 
 struct RMSpropOptions {
-  Schedule lr = 1e-2;       ///< a number, or a function of the applied steps
+  Schedule lr = 1e-2;       ///< a number, or a schedule over applied steps
   double alpha = 0.99;      ///< in [0, 1): decay of the average of squares
   double eps = 1e-8;        ///< added to the root, more than 0
   double momentum = 0;      ///< decay of the sum of updates, in [0, 1)

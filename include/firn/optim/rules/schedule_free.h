@@ -8,7 +8,7 @@
 namespace firn::optim {
 
 struct ScheduleFreeAdamWOptions {
-  Schedule lr = 2.5e-3;           ///< a number; a function of the applied steps is allowed
+  Schedule lr = 2.5e-3;           ///< a number; a schedule over applied steps is allowed
   double beta1 = 0.9;             ///< the weight of x in y, in (0, 1); of groups too
   double beta2 = 0.999;           ///< decay of the second moment, in [0, 1)
   double eps = 1e-8;              ///< added to the root, more than 0

@@ -8,7 +8,7 @@
 namespace firn::optim {
 
 struct SGDOptions {
-  Schedule lr = 1e-2;       ///< a number, or a function of the applied steps
+  Schedule lr = 1e-2;       ///< a number, or a schedule over applied steps
   double momentum = 0;      ///< decay of the sum of gradients, in [0, 1)
   double dampening = 0;     ///< in [0, 1]: how much of a new gradient the momentum leaves out
   bool nesterov = false;    ///< needs momentum > 0 and dampening 0
