@@ -295,9 +295,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   math::GradientSummary summary_of_parts(const Tensor& of) const;
   void decide_with_parts();
 
-  // ---- What is kept and put back (snapshot.cpp) ----
+  // ---- Snapshots (snapshot.cpp) ----
 
-  /// What the host knows, or a part of it, as it was.
+  /// The host's part of a cycle, as it was.
   struct HostSnapshot {
     Progress at;
     CycleState now;

@@ -1,4 +1,4 @@
-// What the host knows of an optimizer beside its weights, its options and the tensors of state().
+// The host's state of an optimizer, beside its weights, its options and the tensors of state().
 // Each struct is copied as a whole, so a field that is added is kept wherever the others are
 // (snapshot.h).
 #pragma once
@@ -66,7 +66,7 @@ struct CallState {
   std::int64_t dropped = 0;      ///< cycles that this rank has dropped since the last step
 };
 
-/// What outlives cycles: settings that calls may change, and what was noticed.
+/// Settings that calls may change, and what was noticed: both outlive cycles.
 struct HostNotes {
   Schedule lr;
   MicroBatch split = {};                                 ///< as run_batch() was last asked
