@@ -73,7 +73,7 @@ std::string describe(const Optimizer& optimizer, std::int64_t micro_batch) try {
   } else {
     out += fmt::format("{} micro-step{} per step", n, n == 1 ? "" : "s");
   }
-  return out + ", " + settings_of(impl) + ", lr " + impl.lr.describe();
+  return out + ", " + settings_of(impl) + ", lr " + impl.notes.lr.describe();
 }
 FIRN_OUT_OF_MEMORY("the description of an optimizer")
 

@@ -45,7 +45,7 @@ AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
                   impl.store.stream());
   impl.store.bump_all_versions("AveragedWeights");
   for (State::Kept& k : state_->kept) k.version = k.parameter.storage()->version();
-  impl.averaged = true;
+  impl.notes.averaged = true;
   impl.store.keep_shown(true);
 }
 FIRN_OUT_OF_MEMORY("AveragedWeights")
@@ -60,7 +60,7 @@ AveragedWeights::~AveragedWeights() {
   }
   try {
     if (optimizer) {
-      (*optimizer)->averaged = false;
+      (*optimizer)->notes.averaged = false;
       (*optimizer)->store.keep_shown(false);
     }
     for (std::size_t i = 0; i < state_->kept.size(); ++i) {

@@ -99,7 +99,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   Tensor all = joined(op, first_pass);
   all.set_requires_grad();
   const RandomKey after = default_generator().get();
-  const PartsOf of_this_step(impl.parts, parts);
+  const PartsOf of_this_step(impl.call.parts, parts);
   const autograd::CycleScope cycle(impl);
   const auto second_pass = [&] {
     const Loss whole = loss(all);
@@ -108,7 +108,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
     const Tensor gradient = all.grad();
     FIRN_CHECK(gradient.defined(), op, "compute the loss from its argument",
                "the loss does not depend on the encodings {}", firn::describe(all));
-    impl.broken = true;
+    impl.now.phase = Phase::failed;
     start.roll_back(Rollback::random);
     start.roll_back(Rollback::data);
     std::int64_t at = 0;
@@ -123,7 +123,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
       at += again.shape()[0];
     }
     default_generator().set(after);
-    impl.broken = false;
+    impl.now.phase = Phase::collecting;
     impl.store.ledger().note();
   };
   return impl.whole_cycle(second_pass, [&] { start.roll_back(); });

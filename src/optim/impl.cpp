@@ -95,18 +95,18 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
              .cycle = this}),
       scaler(options.scaler.defined() ? options.scaler
                                       : LossScaler(options.loss_scale, store.scaler())),
-      lr(run.lr),
+      notes{.lr = run.lr},
       hooks(*this, store.op(), store.device()) {
-  require_lr(op, lr, policy.largest_rate);
-  kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
+  require_lr(op, notes.lr, policy.largest_rate);
+  kernels::optim_set_schedule(store.memory(), table_of(notes.lr), store.stream());
   for (const Tensor& p : store.parameters())
     if (const auto& member = autograd::leaf_of(p)->member) members.join(member);
   const std::string text = kind_of_state(store.op());
   std::copy(text.begin(), text.end(), kind_memory.mutable_view().as<std::uint8_t>());
-  state_version = version_of_state();
-  no_scale_chosen = !step.scaler.defined() &&
-                    step.loss_scale.kind() == LossScale::Kind::automatic &&
-                    options.loss_scale.kind() == LossScale::Kind::none;
+  notes.state_version = version_of_state();
+  notes.no_scale_chosen = !step.scaler.defined() &&
+                          step.loss_scale.kind() == LossScale::Kind::automatic &&
+                          options.loss_scale.kind() == LossScale::Kind::none;
   if (options.keep_accumulator) copy = reserve_copy();
 }
 
@@ -129,9 +129,9 @@ std::vector<StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
   store.show_training_weights();
   adopt_gradients();
   store.ledger().tell_device(store.memory(), store.stream());
-  if (buckets && !parts_held && !runtime::dry_run()) express_parts(1, 1);
+  if (buckets && !now.parts_held && !runtime::dry_run()) express_parts(1, 1);
   if (lent) lent->keep_writes();
-  auto out = store.state(peers, !between_quanta.has_value());
+  auto out = store.state(peers, !call.between_quanta.has_value());
   for (StateEntry& e : out)
     if (lent && e.name.ends_with(".weight"))
       e.prepare = [this, weight = e.tensor,
@@ -165,14 +165,15 @@ Schedule Optimizer::Impl::check_copied(const ParamStore::HostState& s) const {
 
 bool Optimizer::Impl::adopt_state() {
   const std::uint32_t version = version_of_state();
-  if (version == state_version || hooks.capturing()) return false;
+  if (version == notes.state_version || hooks.capturing()) return false;
   const ParamStore::HostState s = store.host_state();
-  lr = check_copied(s);
-  if (store.device().is_cpu() || has_ranks()) sums_before = seed_sums();
+  notes.lr = check_copied(s);
+  if (store.device().is_cpu() || has_ranks()) now.sums_before = seed_sums();
   store.note_seen(s.step.last);
-  complained = s.step.last.cycle;  // whoever made the state was told of what it says
-  torn = combined = exchanged = false;
-  state_version = version;
+  notes.complained = s.step.last.cycle;  // whoever made the state was told of what it says
+  if (!now.failed()) now.phase = Phase::collecting;
+  now.exchanged = false;
+  notes.state_version = version;
   return true;
 }
 
@@ -183,15 +184,15 @@ void Optimizer::Impl::check_ready() {
     adopt_gradients();
     if (adopted && has_ranks() && at.micro_steps > 0) leave_to_first_rank();
   }
-  if (broken) require_no_pass();
+  if (now.failed()) require_no_pass();
   FIRN_CHECK(
-      !broken, store.op(), "call zero_grad() to begin anew",
+      !now.failed(), store.op(), "call zero_grad() to begin anew",
       "a backward pass of this cycle, or its exchange with other ranks, has failed half-way");
   FIRN_CHECK(
-      !torn, store.op(), "load the last saved run",
+      now.phase != Phase::publishing, store.op(), "load the last saved run",
       "the ranks' parts of the last step have not all come here, so the weights are those of "
       "no step");
-  FIRN_CHECK(!averaged, store.op(), "end the scope of AveragedWeights first",
+  FIRN_CHECK(!notes.averaged, store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
   if (!runtime::dry_run()) members.tell_waiting(store.step_state().view());
   store.check_parameters();
@@ -216,16 +217,16 @@ void Optimizer::Impl::require_no_cycle() {
   require_own_scale("backward() of each and step_all()");
 }
 
-void Optimizer::Impl::require_outside_cycle(const char* call) const {
-  FIRN_CHECK(!maker, store.op(),
-             fmt::format("return from the function, and call it after {}", maker),
+void Optimizer::Impl::require_outside_cycle(const char* name) const {
+  FIRN_CHECK(!call.maker, store.op(),
+             fmt::format("return from the function, and call it after {}", call.maker),
              "{} inside the function of {}, which makes the backward passes and the step itself",
-             call, maker);
+             name, call.maker);
 }
 
 void Optimizer::Impl::fail_of_function() const {
   char text[128];  // the heap may have no memory for it
-  const auto end = fmt::format_to_n(text, sizeof text, "the function given to {}", maker);
+  const auto end = fmt::format_to_n(text, sizeof text, "the function given to {}", call.maker);
   detail::out_of_memory({text, std::min(end.size, sizeof text)});
 }
 
@@ -255,9 +256,9 @@ void Optimizer::Impl::check_skips() {
   if (options.max_skips == 0) return;
   const math::StepOutcome o = store.last_seen();
   if (o.status != math::StepStatus::skipped_non_finite || o.skips_in_row < options.max_skips ||
-      o.cycle == complained)
+      o.cycle == notes.complained)
     return;
-  complained = o.cycle;
+  notes.complained = o.cycle;
   std::string culprit = "the averaged gradient";
   if (o.culprit >= 0) {
     culprit = fmt::format("the gradient of {},", store.label(static_cast<std::size_t>(o.culprit)));
@@ -274,26 +275,26 @@ void Optimizer::Impl::check_skips() {
 }
 
 void Optimizer::Impl::warn_if_unreached(bool reached) {
-  if (!unheld.empty() && !warned_unheld) {
-    warned_unheld = warned_unreached = true;
+  if (!notes.unheld.empty() && !notes.warned_unheld) {
+    notes.warned_unheld = notes.warned_unreached = true;
     warn(store.op(),
          fmt::format("nothing but the optimizer holds these parameters, and no gradient reaches "
                      "them: {}",
-                     unheld),
+                     notes.unheld),
          "a module or parameter was assigned to after the optimizer was made, and what replaced it "
          "is not trained: make the optimizer afterwards, or copy_() values into the old parameter");
     return;
   }
-  if (reached || warned_unreached) return;
-  warned_unreached = true;
+  if (reached || notes.warned_unreached) return;
+  notes.warned_unreached = true;
   warn(store.op(), fmt::format("no gradient has reached any parameter: {}", store.names()),
        "compute the loss from these parameters: a copied or frozen model, detach() or NoGrad cuts "
        "the way to them");
 }
 
 void Optimizer::Impl::warn_if_unscaled() {
-  if (!no_scale_chosen || !reads_f16()) return;
-  no_scale_chosen = false;
+  if (!notes.no_scale_chosen || !reads_f16()) return;
+  notes.no_scale_chosen = false;
   warn(store.op(),
        "Autocast runs f32 parameters in f16, and no loss scale is set: gradients below 6e-8 become "
        "0 on their way",
@@ -302,41 +303,22 @@ void Optimizer::Impl::warn_if_unscaled() {
 }
 
 void Optimizer::Impl::warn_of_empty_step() {
-  if (warned_empty) return;
-  warned_empty = true;
+  if (notes.warned_empty) return;
+  notes.warned_empty = true;
   warn(store.op(), "step() was called without a backward() since the last one: it does nothing",
        "call opt.backward(loss) first; loss.backward() does not count");
-}
-
-void Optimizer::Impl::remember_place() {
-  if (!hooks.capturing()) return;
-  struct Place {
-    Progress at;
-    bool broken;
-    GradientLedger::Counts contributions;
-  };
-  const auto place = std::make_shared<Place>();
-  hooks.now_and_at_replay([place](Impl& i) {
-    *place = {i.at, i.broken, i.store.ledger().contributions()};
-  });
-  hooks.on_abandon([place](Impl& i) {
-    i.at = place->at;
-    i.broken = place->broken;
-    i.store.ledger().put_back(place->contributions);
-    i.store.forget_adopted();
-  });
 }
 
 // ---- Layers ----
 
 std::int64_t Optimizer::Impl::micro_steps() const noexcept {
-  return std::max({at.length, at.micro_steps, parts});
+  return std::max({at.length, at.micro_steps, call.parts});
 }
 
 void Optimizer::Impl::drop_members() {
   // Before its first backward pass a cycle has collected nothing. A captured call may be replayed
   // at any place.
-  if (at.micro_steps == 0 && !broken && !hooks.capturing()) return;
+  if (at.micro_steps == 0 && !now.failed() && !hooks.capturing()) return;
   members.drop();
 }
 

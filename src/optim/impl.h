@@ -1,9 +1,10 @@
 // What is behind an Optimizer. How a cycle goes is in step.cpp, and how it is taken back in
-// rollback.cpp. The parts that it is made of:
+// snapshot.cpp. The parts that it is made of:
 //
 //   ParamStore (store/)   arenas and device memory of the step; its GradientLedger: who has a
 //                         gradient
-//   Progress              where the host is in the cycle
+//   Progress, CycleState, CallState, HostNotes   what the host knows (cycle/cycle_state.h), and how
+//                         it is kept and put back (snapshot.cpp)
 //   CycleMembers          states of layers that take part in the cycle
 //   ReplayHooks           what the host does again if captured work is replayed
 //   RankExchange, ExactSums (ranks/)   other ranks that make the same steps; sums in a fixed tree
@@ -15,7 +16,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,6 +24,7 @@
 #include "base/share.h"
 #include "firn/optim/optimizer.h"
 #include "optim/cycle/cycle_members.h"
+#include "optim/cycle/cycle_state.h"
 #include "optim/policy/scaler.h"
 #include "optim/progress.h"
 #include "optim/ranks/buckets.h"
@@ -60,7 +61,7 @@ struct Optimizer::Impl final : autograd::Cycle {
 
   // ---- The cycle (step.cpp) ----
 
-  struct KeptCycle;
+  struct CycleSnapshot;
   /// While alive, a backward pass of the cycle is running, and its hooks may not change the cycle.
   class RunningPass {
    public:
@@ -79,7 +80,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Counts a micro-step and runs its pass.
   template <class Pass>
   void micro_step(const Pass& pass) {
-    std::optional<KeptCycle> kept;
+    std::optional<CycleSnapshot> kept;
     if (options.keep_accumulator && !hooks.capturing()) kept = keep_cycle(&copy);
     begin_micro_step();
     run_guarded(pass, kept ? &*kept : nullptr);
@@ -87,8 +88,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Runs a pass of the cycle. If it throws, the cycle is broken; if memory runs out in it, the
   /// cycle is as `before`, or (null) dropped.
   template <class Pass>
-  void run_guarded(const Pass& pass, const KeptCycle* before) {
-    broken = true;
+  void run_guarded(const Pass& pass, const CycleSnapshot* before) {
+    now.phase = Phase::failed;
     try {
       const RunningPass running(*this);
       try {
@@ -99,7 +100,7 @@ struct Optimizer::Impl final : autograd::Cycle {
       if (hooks.capturing()) throw;
       out_of_memory(e, before);
     }
-    broken = false;
+    now.phase = Phase::collecting;
   }
   /// The pass itself, from memory for the seed on.
   void run_pass(const Tensor& sum, const Tensor& seed, const LossWeight& weight,
@@ -117,8 +118,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   template <class MicroSteps, class Undo>
   StepReport whole_cycle(const MicroSteps& micro_steps, const Undo& undo) {
     const std::int64_t ended = at.cycles;
-    attempted = !runtime::dry_run();
-    begun = begun || attempted;
+    call.attempted = !runtime::dry_run();
+    call.begun = call.begun || call.attempted;
     await_failure();
     try {
       try {
@@ -132,8 +133,8 @@ struct Optimizer::Impl final : autograd::Cycle {
         throw;
       }
       const StepReport report = end_cycle();
-      attempted = false;
-      if (!runtime::dry_run()) failure_told = true;
+      call.attempted = false;
+      if (!runtime::dry_run()) call.failure_told = true;
       return report;
     } catch (...) {
       if (at.cycles == ended) {
@@ -151,10 +152,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   template <class Fn>
   StepReport call_of_all(const Fn& fn) {
     await_failure();
-    begun = false;
+    call.begun = false;
     try {
       const StepReport report = fn();
-      if (!runtime::dry_run()) failure_told = true;
+      if (!runtime::dry_run()) call.failure_told = true;
       return report;
     } catch (...) {
       end_for_others(std::current_exception(), true);
@@ -169,7 +170,7 @@ struct Optimizer::Impl final : autograd::Cycle {
     await_failure();
     try {
       fn();
-      if (!runtime::dry_run()) failure_told = true;
+      if (!runtime::dry_run()) call.failure_told = true;
     } catch (...) {
       end_for_others(std::current_exception(), true);
       zero_grad();
@@ -229,7 +230,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// The cycle is dropped: its losses leave the totals, which are the same on all ranks.
   void forget_on_rank();
   /// Quanta of the batch in exact mode.
-  std::int64_t quanta() const noexcept { return 1 + (batch - 1) / options.exact.quantum; }
+  std::int64_t quanta() const noexcept { return 1 + (call.batch - 1) / options.exact.quantum; }
   /// What the kernels have collected of the cycle. Waits for a device, as does the second one.
   math::SeedSums seed_sums() const;
   void set_seed_sums(const math::SeedSums& sums) const;
@@ -237,7 +238,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// for them unless they stay there.
   void note_sums_before() {
     const bool asks = options.exact.quantum > 0 && !exact.in_memory();
-    if (store.device().is_cpu() || asks) sums_before = seed_sums();
+    if (store.device().is_cpu() || asks) now.sums_before = seed_sums();
   }
 
   // ---- Sums that are exchanged beside a backward pass (ranks/overlap.cpp) ----
@@ -266,7 +267,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   void idle_turn();
   /// From now on other ranks wait for this one, and are to hear of its failure.
   void await_failure() noexcept {
-    if (!runtime::dry_run()) failure_told = ended_by_others = false;
+    if (!runtime::dry_run()) call.failure_told = call.ended_by_others = false;
   }
   /// What has failed keeps this rank from its next turn, or from the end of its cycle: others throw
   /// there. Unless gradients are divided, a rank that is short of memory may try again by itself,
@@ -279,9 +280,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// This rank has done so, or never begun it, unless it has one that is still to be dropped.
   void end_for_others(const std::exception_ptr& failure, bool last) noexcept {
     if (!tell_failure(failure, last)) return;
-    if (at.length == 0 && !broken && !attempted) dropped = 1;
+    if (at.length == 0 && !now.failed() && !call.attempted) call.dropped = 1;
     // In exact mode a cycle draws a number, on all ranks.
-    if (options.exact.quantum > 0 && !begun && ranks->any_begun()) exact.draw_again();
+    if (options.exact.quantum > 0 && !call.begun && ranks->any_begun()) exact.draw_again();
   }
   /// In a turn, if weights are divided: the ranks tell each other what comes next, or that one has
   /// failed. Then all throw.
@@ -294,46 +295,47 @@ struct Optimizer::Impl final : autograd::Cycle {
   math::GradientSummary summary_of_parts(const Tensor& of) const;
   void decide_with_parts();
 
-  // ---- For RollbackPoints and dry runs (rollback.cpp) ----
+  // ---- Snapshots (snapshot.cpp) ----
 
-  /// Every call of an optimizer begins with it: in a plan of a step, what the host knows is put
-  /// back at its end.
-  void keep_if_planned();
-  /// What a call may change on the host, but for at, members, the store and `exact`.
-  auto host_notes() noexcept {
-    return std::tie(lr, split, split_size, cut, last_cut, sums_before, sums_of_all, batch, maker,
-                    dropped, in_quantum, between_quanta, restored, parts, parts_held, failure_told,
-                    planned_turns, turns_of_all, exchanged, combined, attempted, torn, broken,
-                    averaged, state_version, warned_unreached, warned_empty, warned_unheld,
-                    no_scale_chosen, unheld, listener, complained);
-  }
-
-  /// The cycle is about to change: points of this thread keep it as it is. At a replay too.
-  void about_to_change_cycle();
-  /// The tensors given to restore_on_retry() are about to change.
-  void about_to_change_restored() const;
-  /// What is kept of a cycle.
-  struct KeptCycle {
+  /// The host's part of a cycle, as it was.
+  struct HostSnapshot {
     Progress at;
-    bool broken;
+    CycleState now;
     GradientLedger::Counts contributions;
+  };
+  /// The cycle, on the host and on the device.
+  struct CycleSnapshot {
+    HostSnapshot host;
     Tensor sums;                    ///< u8: the math::SeedSums that the step state begins with
     std::vector<Tensor> gradients;  ///< undefined for arenas that hold none
-    bool parts_held;
-    std::uint32_t version;  ///< of the state
+    std::uint32_t version;          ///< of the state
   };
-  /// Memory for the tensors of a KeptCycle.
+  /// Memory for the tensors of a CycleSnapshot.
   struct CycleCopy {
     Tensor sums;
     std::vector<Tensor> gradients;
   };
+  HostSnapshot keep_host() const { return {at, now, store.ledger().contributions()}; }
+  void put_back(const HostSnapshot& kept) noexcept;
   CycleCopy reserve_copy() const;
   /// In memory that was reserved, or (null) in new memory.
-  KeptCycle keep_cycle(const CycleCopy* memory = nullptr);
-  void put_back(const KeptCycle& kept);
+  CycleSnapshot keep_cycle(const CycleCopy* memory = nullptr);
+  /// A state that was copied in meanwhile stays, and so does a step that was made.
+  void put_back(const CycleSnapshot& kept);
+
+  /// Every call of an optimizer begins with it: in a plan of a step, all that the host knows is put
+  /// back at its end.
+  void keep_if_planned();
+  /// The cycle is about to change: points of this thread keep it as it is. At a replay too.
+  void about_to_change_cycle();
+  /// The tensors given to restore_on_retry() are about to change.
+  void about_to_change_restored() const;
+  /// While a graph is captured: if its work is not run after all, what the host knows of the cycle
+  /// is put back. The same for each replay.
+  void remember_place();
   /// Memory ran out in a backward pass: the cycle is as it was, or (null) dropped. Throws
   /// OutOfMemory that says so, if there is memory for that.
-  [[noreturn]] void out_of_memory(const OutOfMemory& e, const KeptCycle* before);
+  [[noreturn]] void out_of_memory(const OutOfMemory& e, const CycleSnapshot* before);
   /// Whether there is nothing that zero_grad() would drop.
   bool cycle_is_empty() const noexcept;
 
@@ -347,7 +349,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   void require_no_pass() const;
   /// Throws if the call is made by a function that run_cycle(), run_batch() or step_two_pass() was
   /// given, while that is under way.
-  void require_outside_cycle(const char* call) const;
+  void require_outside_cycle(const char* name) const;
   /// Throws OutOfMemory: the function of the call that makes the cycle threw std::bad_alloc.
   [[noreturn]] void fail_of_function() const;
   /// Throws if the loss scale is shared; `instead` is what to call.
@@ -363,9 +365,6 @@ struct Optimizer::Impl final : autograd::Cycle {
   void warn_if_unreached(bool reached);
   void warn_of_empty_step();
   void warn_if_unscaled();
-  /// While a graph is captured: if its work is not run after all, what the host knows of the cycle
-  /// is put back. The same for each replay.
-  void remember_place();
   /// Throws Error, naming what is wrong, unless the state that was copied in is one. Returns its
   /// schedule.
   Schedule check_copied(const ParamStore::HostState& state) const;
@@ -376,8 +375,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// failed half-way is forgotten.
   void adopt_gradients() {
     if (!store.ledger().adopt()) return;
-    broken = false;
-    parts_held = true;
+    if (now.failed()) now.phase = Phase::collecting;
+    now.parts_held = true;
   }
   /// See ParamStore::state().
   std::vector<StateEntry> state(const autograd::Peers* peers);
@@ -391,9 +390,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// (StateEntry::any_rows).
   std::vector<StateEntry> batch_in_file();
   /// Throws if a part of a batch was loaded, and nothing has gone on with it.
-  void require_no_half_batch(const char* call) const;
+  void require_no_half_batch(const char* name) const;
   /// Whether the state is within a batch: of run_batch(), or of the file that was loaded.
-  bool in_batch() const noexcept { return between_quanta.has_value() || exact.loaded(); }
+  bool in_batch() const noexcept { return call.between_quanta.has_value() || exact.loaded(); }
   /// The state becomes that before the batch, and what all ranks have done of it. Rank 0 has it.
   void add_batch_so_far(std::vector<StateEntry>& state, const std::vector<std::uint8_t>& received);
   void add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial);
@@ -421,7 +420,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   Progress& at;
   ParamStore store;
   LossScaler scaler;
-  Schedule lr;
+  CycleState now;
+  CallState call;
+  HostNotes notes;
   CycleMembers members{*this};
   ReplayHooks<Impl> hooks;
   std::optional<RankExchange> ranks;
@@ -432,46 +433,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::unique_ptr<LentWeights> lent;           ///< null: weights are not divided
   std::function<Loss()> loss_of_others;        ///< with lent: for turns without samples
   Tensor counted;                              ///< with buckets: u8 [parameters] of 1
-  bool parts_held = false;                     ///< divided gradients hold sums of this cycle
-  bool failure_told = true;        ///< nobody waits to hear of this rank's turn or cycle
-  bool ended_by_others = false;    ///< when told of a failure, others had failed for good
-  std::int64_t planned_turns = 0;  ///< of this rank's cycle; 0: not known
-  std::int64_t turns_of_all = 0;   ///< the most that a rank has planned
-  math::SeedSums sums_before;      ///< seed_sums() when the cycle under way began
-  math::SeedSums sums_of_all;      ///< if `combined`: the same at its end
-  ExactSums exact;                 ///< with StepOptions::exact
-  std::int64_t batch = 0;          ///< samples that run_batch() is at, on all ranks; 0: none
-  const char* maker = nullptr;     ///< the call that makes a whole cycle now, or null
-  std::int64_t number = 0;         ///< see take_part()
-  std::int64_t dropped = 0;        ///< cycles that this rank has dropped since the last step
-  bool in_quantum = false;         ///< the backward pass of a quantum is under way
-  /// While MicroBatch::between is under way: where the random stream was at its begin.
-  std::optional<RandomKey> between_quanta;
-  std::vector<Tensor> restored;  ///< see restore_on_retry()
-  std::int64_t parts = 0;        ///< of the two-pass step that is under way
-  CycleCopy copy;                ///< with StepOptions::keep_accumulator
-  MicroBatch split;              ///< as run_batch() was last asked
-  std::int64_t split_size = 0;   ///< what came of it
-  /// How run_batch() has cut the cycle that it makes, and the last cycle; 0: it did not.
-  struct Cut {
-    std::int64_t micro_batch = 0, retries = 0;
-    std::int64_t cycles = 0;  ///< at its end
-  } cut, last_cut;
-  bool exchanged = false;           ///< the gradients are sums of all ranks already
-  bool combined = false;            ///< the cycle's sums are those of all ranks already
-  bool begun = false;               ///< the call that is told of in end_for_others() has made one
-  bool attempted = false;           ///< whole_cycle() makes a cycle, of which nothing may be there
-  bool torn = false;                ///< receive_weights() has failed half-way
-  bool broken = false;              ///< a backward pass is running or has thrown half-way
-  int passes = 0;                   ///< backward passes that are running; quanta may take turns
-  bool averaged = false;            ///< the weights are their averages (AveragedWeights)
-  std::uint32_t state_version = 0;  ///< at the last look of adopt_state()
-  bool warned_unreached = false, warned_empty = false, warned_unheld = false;
-  bool no_scale_chosen = false;  ///< nobody was asked: parameters of f32 want none by themselves
-  std::string unheld;            ///< ParamStore::unheld() when the cycle that ends was decided
-  std::function<void(const StepReport&)> listener;  ///< see StepListener
-  /// The last cycle for which check_skips() has thrown, or that came with a state.
-  std::int64_t complained = 0;
+  ExactSums exact;                             ///< with StepOptions::exact
+  std::int64_t number = 0;                     ///< see take_part()
+  CycleCopy copy;                              ///< with StepOptions::keep_accumulator
+  int passes = 0;  ///< backward passes that are running; quanta may take turns
 };
 
 /// For firn's own functions of an optimizer that are not its members.

@@ -113,7 +113,7 @@ void Optimizer::set_lr(double lr) { set_lr(Schedule(lr)); }
 void Optimizer::set_lr(const Schedule& lr) try {
   Impl& i = impl();
   require_lr(i.store.op().c_str(), lr, i.policy.largest_rate);
-  i.lr = lr;
+  i.notes.lr = lr;
   kernels::optim_set_schedule(i.store.memory(), table_of(lr), i.store.stream());
 }
 FIRN_OUT_OF_MEMORY("set_lr")
@@ -136,7 +136,7 @@ FIRN_OUT_OF_MEMORY("the list of parameters")
 
 void Optimizer::refresh_masters() try {
   Impl& i = impl();
-  FIRN_CHECK(!i.averaged, i.store.op(), "end the scope of AveragedWeights first",
+  FIRN_CHECK(!i.notes.averaged, i.store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
   i.store.show_training_weights();
   if (i.lent) i.lent->keep_writes();

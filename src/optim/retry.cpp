@@ -17,7 +17,7 @@ void Optimizer::restore_on_retry(std::vector<Tensor> buffers) try {
   Impl& impl = this->impl();
   for (std::size_t i = 0; i < buffers.size(); ++i)
     FIRN_CHECK(buffers[i].defined(), impl.store.op(), "leave it out", "buffer {} is undefined", i);
-  impl.restored = std::move(buffers);
+  impl.notes.restored = std::move(buffers);
 }
 FIRN_OUT_OF_MEMORY("restore_on_retry")
 

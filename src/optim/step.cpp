@@ -31,7 +31,7 @@ void require_scalar(const ParamStore& store, const Tensor& sum) {
 void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
                                const BackwardPass& pass) {
   require_scalar(store, sum);
-  FIRN_CHECK(options.exact.quantum == 0 || in_quantum, store.op(),
+  FIRN_CHECK(options.exact.quantum == 0 || call.in_quantum, store.op(),
              "call run_batch(samples, micro_batch, loss), which cuts the batch into quanta",
              "backward() in exact mode: which quantum the loss is of is not known");
   check_ready();
@@ -63,7 +63,7 @@ void Optimizer::Impl::add_loss(const Loss& loss, const BackwardPass& pass) try {
 FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::Impl::begin_micro_step() {
-  FIRN_CHECK(!combined, store.op(), "call step() again, or zero_grad()",
+  FIRN_CHECK(now.phase != Phase::combined, store.op(), "call step() again, or zero_grad()",
              "the last step has failed after the ranks had added up their gradients");
   const bool first = at.micro_steps == 0;
   remember_place();
@@ -148,7 +148,7 @@ void Optimizer::Impl::zero_grad() {
   if (!runtime::dry_run()) exact.forget();
   hooks.now_and_at_replay([](Impl& i) {
     i.store.ledger().begin_cycle();
-    i.broken = i.combined = i.exchanged = i.parts_held = false;
+    i.now.close();
     i.at.close();
   });
 }
@@ -189,18 +189,18 @@ bool Optimizer::Impl::decide() {
   GradientLedger& ledger = store.ledger();
   remember_place();
   ledger.note();  // set_grad() may have dropped one since
-  if (!warned_unheld) unheld = at.micro_steps > 0 ? store.unheld() : std::string();
+  if (!notes.warned_unheld) notes.unheld = at.micro_steps > 0 ? store.unheld() : std::string();
   const bool captured_flags = ledger.tell_device(store.memory(), store.stream());
   if (hooks.capturing())
     hooks.at_replay([noted = ledger.noted(), captured_flags](Impl& i) {
-      GradientLedger& now = i.store.ledger();
-      now.note();
-      FIRN_CHECK(now.noted() == noted, i.store.op(), "record the step anew",
+      GradientLedger& of_replay = i.store.ledger();
+      of_replay.note();
+      FIRN_CHECK(of_replay.noted() == noted, i.store.op(), "record the step anew",
                  "a graph was replayed for other parameters than it was recorded with");
       if (captured_flags) {
-        now.assume_told();
+        of_replay.assume_told();
       } else {
-        now.tell_device(i.store.memory(), i.store.stream());
+        of_replay.tell_device(i.store.memory(), i.store.stream());
       }
     });
   if (model)
@@ -233,14 +233,14 @@ void Optimizer::Impl::commit(bool moves_scale) {
   kernels::optim_trust_ratios(memory, store.update_arenas(), stream);
   kernels::optim_update(memory, store.update_arenas(), policy, moves_scale, stream);
   receive_weights();
-  hooks.now_and_at_replay([now = cut](Impl& i) {
+  hooks.now_and_at_replay([cut = call.cut](Impl& i) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();
-    if (i.combined) i.sums_before = i.sums_of_all;
-    i.combined = i.exchanged = i.parts_held = false;
+    if (i.now.phase == Phase::combined) i.now.sums_before = i.now.sums_of_all;
+    i.now.close();
     i.at.close();
     ++i.at.cycles;
-    if (!runtime::dry_run()) i.last_cut = {now.micro_batch, now.retries, i.at.cycles};
+    if (!runtime::dry_run()) i.notes.last_cut = {cut.micro_batch, cut.retries, i.at.cycles};
   });
   hooks.at_replay([joined = members.count()](Impl& i) {
     FIRN_CHECK(i.members.count() == joined, i.store.op(), "record the step anew",
@@ -260,9 +260,9 @@ void Optimizer::Impl::commit(bool moves_scale) {
 StepReport Optimizer::Impl::report_of_cycle() const {
   StepReport out{store.step_state(), at.cycles, -1, store.short_names()};
   if (runtime::dry_run() || hooks.capturing()) {
-    out.note_cut(cut.micro_batch, cut.retries);
-  } else if (last_cut.cycles == at.cycles) {  // else a run has been loaded, or a step undone
-    out.note_cut(last_cut.micro_batch, last_cut.retries);
+    out.note_cut(call.cut.micro_batch, call.cut.retries);
+  } else if (notes.last_cut.cycles == at.cycles) {  // else a run has been loaded, or a step undone
+    out.note_cut(notes.last_cut.micro_batch, notes.last_cut.retries);
   }
   return out;
 }

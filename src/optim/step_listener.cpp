@@ -25,20 +25,20 @@ void Optimizer::Impl::tell_listener(const StepReport& report) {
   if (runtime::recording_spans() && policy.scale.scaled && !runtime::dry_run() &&
       !hooks.capturing()) [[unlikely]]
     note_loss_scale(report);
-  if (listener && !runtime::dry_run() && !hooks.capturing()) listener(report);
+  if (notes.listener && !runtime::dry_run() && !hooks.capturing()) notes.listener(report);
   hooks.at_replay([](Impl& i) {
-    if (i.listener) i.listener(i.report_of_cycle());
+    if (i.notes.listener) i.notes.listener(i.report_of_cycle());
   });
 }
 
 StepListener::StepListener(Optimizer& optimizer, std::function<void(const StepReport&)> heard) {
   OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
-  FIRN_CHECK(!impl.listener, impl.store.op(), "one fit() at a time trains an optimizer",
+  FIRN_CHECK(!impl.notes.listener, impl.store.op(), "one fit() at a time trains an optimizer",
              "another fit() is training with it");
   stop_ = [alive = impl.hooks.handle()] {  // first: this needs memory
-    if (const auto owner = alive.lock()) (*owner)->listener = nullptr;
+    if (const auto owner = alive.lock()) (*owner)->notes.listener = nullptr;
   };
-  impl.listener = std::move(heard);
+  impl.notes.listener = std::move(heard);
 }
 
 StepListener::~StepListener() { stop_(); }

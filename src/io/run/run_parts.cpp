@@ -91,7 +91,7 @@ std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module)
 
 std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer& optimizer,
                                      SlotsOf whose) {
-  FIRN_CHECK(!optim::OptimizerAccess::impl(optimizer).averaged, "RunPart",
+  FIRN_CHECK(!optim::OptimizerAccess::impl(optimizer).notes.averaged, "RunPart",
              "end the scope of AveragedWeights first",
              "the weights of the optimizer \"{}\" are their moving averages at the moment", prefix);
   FIRN_CHECK(autograd::current_cycle != &optim::OptimizerAccess::impl(optimizer), "RunPart",
@@ -128,7 +128,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
                              RunSlot::Text::may_differ_if_allowed));
   out.back().not_saved = impl.why_not_saved();
   out.back().in_batch = impl.in_batch();
-  out.back().random_in_batch = impl.between_quanta;
+  out.back().random_in_batch = impl.call.between_quanta;
   if (impl.model)
     out.push_back(
         slot_of_text(join(prefix, "place"), impl.model->place(), RunSlot::Text::must_agree));

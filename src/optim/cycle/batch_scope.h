@@ -15,8 +15,8 @@ namespace firn::optim {
 class MakerScope {
  public:
   MakerScope(OptimizerAccess::Impl& impl, const char* call) noexcept
-      : impl_(impl), outer_(std::exchange(impl.maker, call)) {}
-  ~MakerScope() { impl_.maker = outer_; }
+      : impl_(impl), outer_(std::exchange(impl.call.maker, call)) {}
+  ~MakerScope() { impl_.call.maker = outer_; }
   MakerScope(const MakerScope&) = delete;
   MakerScope& operator=(const MakerScope&) = delete;
 
@@ -30,9 +30,9 @@ class BatchScope {
  public:
   BatchScope(OptimizerAccess::Impl& impl, std::int64_t samples) noexcept
       : impl_(impl), maker_(impl, "run_batch()") {
-    impl.batch = samples;
+    impl.call.batch = samples;
   }
-  ~BatchScope() { impl_.batch = 0; }
+  ~BatchScope() { impl_.call.batch = 0; }
   BatchScope(const BatchScope&) = delete;
   BatchScope& operator=(const BatchScope&) = delete;
 

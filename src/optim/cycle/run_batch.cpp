@@ -71,9 +71,9 @@ class CutScope {
  public:
   CutScope(OptimizerAccess::Impl& impl, std::int64_t micro_batch, std::int64_t retries)
       : impl_(impl) {
-    impl_.cut = {.micro_batch = micro_batch, .retries = retries};
+    impl_.call.cut = {.micro_batch = micro_batch, .retries = retries};
   }
-  ~CutScope() { impl_.cut = {}; }
+  ~CutScope() { impl_.call.cut = {}; }
   CutScope(const CutScope&) = delete;
   CutScope& operator=(const CutScope&) = delete;
 
@@ -81,7 +81,7 @@ class CutScope {
   OptimizerAccess::Impl& impl_;
 };
 
-/// A whole cycle in micro-batches of impl.split_size, or as often halved as memory asks for.
+/// A whole cycle in micro-batches of impl.notes.split_size, or as often halved as memory asks for.
 StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBatch& ask,
                        const LossOf& loss) {
   OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
@@ -91,9 +91,9 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
   const bool capturing = impl.hooks.capturing();
   const bool halve = ask.halve_on_out_of_memory && !capturing;
   if (halve) start.emplace();
-  const std::int64_t dropped = impl.dropped, begun = impl.split_size;
+  const std::int64_t dropped = impl.call.dropped, begun = impl.notes.split_size;
   for (std::int64_t retries = 0;; ++retries) {
-    const std::int64_t size = std::min(impl.split_size, samples);
+    const std::int64_t size = std::min(impl.notes.split_size, samples);
     const autograd::CouplingScope coupling;
     try {
       impl.about_to_change_restored();
@@ -101,7 +101,7 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
       return run_in_parts(optimizer, samples, size, loss, ask.between);
     } catch (const OutOfMemory& e) {
       if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
-      if (impl.ended_by_others) throw;
+      if (impl.call.ended_by_others) throw;
       if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
       // The stream of exact mode is that of all ranks, on which the others go on.
       if (quantum > 0 && impl.has_ranks()) {
@@ -117,15 +117,15 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
                         e.message(), quantum),
             e.requested_bytes());
       const bool refused = !coupling.layer.empty() && !ask.split_statistics;
-      if (size == 1 || refused) impl.split_size = begun;  // none has worked
+      if (size == 1 || refused) impl.notes.split_size = begun;  // none has worked
       impl.agree_to_retry(size > 1 && !refused);
       if (size == 1) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
       if (refused)
         throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),
                           e.requested_bytes());
     }
-    impl.dropped = dropped;  // what follows are the same samples
-    impl.split_size = size - size / 2;
+    impl.call.dropped = dropped;  // what follows are the same samples
+    impl.notes.split_size = size - size / 2;
   }
 }
 
@@ -178,14 +178,14 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
   return impl.call_of_all([&] {
     require_cut(impl, samples, ask, loss);
     impl.require_no_cycle();
-    if (!same(impl.split, ask) || impl.split_size == 0) {
-      impl.split_size = 0;  // if the plan throws
+    if (!same(impl.notes.split, ask) || impl.notes.split_size == 0) {
+      impl.notes.split_size = 0;  // if the plan throws
       const std::int64_t size =
           ask.size > 0
               ? ask.size
               : planned_size(*this, impl.store.op(), impl.store.device(), samples, ask, loss);
-      impl.split = ask;
-      impl.split_size = size;
+      impl.notes.split = ask;
+      impl.notes.split_size = size;
     }
     return run_halving(*this, samples, ask, loss);
   });

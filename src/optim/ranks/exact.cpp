@@ -313,21 +313,21 @@ void Optimizer::Impl::combine_quanta() {
   GradientLedger& ledger = store.ledger();
   std::vector<std::uint8_t> received = exact.received();
   if (runtime::dry_run()) return ledger.receive_from_ranks(received);
-  broken = true;
+  const Phase before = std::exchange(now.phase, Phase::failed);
   if (has_ranks()) {
     tell(record_of_cycle(), received);
-    failure_told = true;
+    call.failure_told = true;
   }
   const CycleSums sums = exact.finish(store, has_ranks() ? &ranks->peers() : nullptr);
   if (has_ranks()) {
     members.combine(ranks->peers());
     wait_for_exchange();
   }
-  if (!exact.in_memory()) set_seed_sums(sums.after(sums_before));
+  if (!exact.in_memory()) set_seed_sums(sums.after(now.sums_before));
   hooks.now_and_at_replay(
       [received = std::move(received)](Impl& i) { i.store.ledger().receive_from_ranks(received); });
   if (hooks.capturing()) hooks.at_replay([memory = exact.memory()](Impl&) {});  // it stays
-  broken = false;
+  now.phase = before;
 }
 
 namespace {
@@ -353,10 +353,10 @@ class BackwardOfQuantum {
       impl_.store.collect_here();
       throw;
     }
-    impl_.in_quantum = true;
+    impl_.call.in_quantum = true;
   }
   ~BackwardOfQuantum() {
-    impl_.in_quantum = false;
+    impl_.call.in_quantum = false;
     if (interleaved_)
       interleaved_->collect_into(i_, {});
     else if (!place_.empty())
@@ -387,11 +387,11 @@ class BetweenQuanta {
  public:
   explicit BetweenQuanta(OptimizerAccess::Impl& impl) noexcept
       : impl_(impl), random_(default_generator()) {
-    impl.between_quanta = random_.get();
+    impl.call.between_quanta = random_.get();
   }
   ~BetweenQuanta() {
-    random_.set(*impl_.between_quanta);
-    impl_.between_quanta.reset();
+    random_.set(*impl_.call.between_quanta);
+    impl_.call.between_quanta.reset();
   }
   BetweenQuanta(const BetweenQuanta&) = delete;
   BetweenQuanta& operator=(const BetweenQuanta&) = delete;
@@ -450,7 +450,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
              "samples",
              size);
   const bool in_memory = impl.exact.in_memory() || runtime::dry_run();
-  if (impl.at.micro_steps > 0 && !in_memory) impl.set_seed_sums(impl.sums_before);
+  if (impl.at.micro_steps > 0 && !in_memory) impl.set_seed_sums(impl.now.sums_before);
   std::vector<Tensor> beside;
   {
     const BackwardOfQuantum scope(impl, interleaved, i);
@@ -459,7 +459,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
     beside = scope.beside();
   }
   impl.exact.take(impl.store,
-                  in_memory ? CycleSums() : CycleSums::of(impl.seed_sums(), impl.sums_before),
+                  in_memory ? CycleSums() : CycleSums::of(impl.seed_sums(), impl.now.sums_before),
                   std::move(beside));
   impl.hooks.now_and_at_replay([](OptimizerAccess::Impl& of) { of.store.ledger().begin_cycle(); });
 }

@@ -116,10 +116,10 @@ ExactSums::Partial ExactSums::collect_nodes(const ParamStore& store, Partial out
 
 // ---- Of the optimizer ----
 
-void Optimizer::Impl::require_no_half_batch(const char* call) const {
+void Optimizer::Impl::require_no_half_batch(const char* name) const {
   const auto& loaded = exact.loaded();
   FIRN_CHECK(!loaded, store.op(), "go on with it in run_batch(), or drop it with zero_grad()",
-             "{} while a part of a batch of {} samples is loaded", call, loaded->samples);
+             "{} while a part of a batch of {} samples is loaded", name, loaded->samples);
 }
 
 std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
@@ -210,14 +210,14 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
 void Optimizer::Impl::add_batch_so_far(std::vector<StateEntry>& state,
                                        const std::vector<std::uint8_t>& received) {
   const autograd::Peers* const peers = has_ranks() ? &ranks->peers() : nullptr;
-  const ExactSums::Partial partial = exact.collect(store, batch, received, peers);
+  const ExactSums::Partial partial = exact.collect(store, call.batch, received, peers);
   autograd::on_every_rank(store.op().c_str(), peers, [&] { add_batch(state, partial); });
 }
 
 void Optimizer::Impl::add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial) {
   // The rest of the state is that before the batch.
   const Tensor step_state = store.step_state().clone(), progress = progress_memory.clone();
-  const math::SeedSums sums = at.micro_steps > 0 ? sums_before : seed_sums();
+  const math::SeedSums sums = at.micro_steps > 0 ? now.sums_before : seed_sums();
   write_bytes(step_state, &sums, sizeof(sums));
   reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>())->close();
   for (StateEntry& e : state) {

@@ -179,12 +179,12 @@ bool RankExchange::any_begun() const noexcept {
 
 void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, std::int64_t of_all) {
   ranks.emplace(std::move(peers), store);
-  sums_before = seed_sums();
+  now.sums_before = seed_sums();
   overlapped.reset();
   if (ranks->peers().overlaps() && !store.gradients_divided())
     overlapped = std::make_unique<OverlappedSums>(store, ranks->peers());
   number = of_all;
-  dropped = 0;
+  call.dropped = 0;
 }
 
 void Optimizer::Impl::wait_for_exchange() const {
@@ -198,10 +198,10 @@ void Optimizer::Impl::receive_weights() {
   }
   if (!store.divided() || runtime::dry_run() || lent) return;
   if (store.read_state().last.status != math::StepStatus::applied) return;
-  torn = true;
+  const Phase before = std::exchange(now.phase, Phase::publishing);
   store.gather_weights(ranks->peers());
   wait_for_exchange();
-  torn = false;
+  now.phase = before;
 }
 
 void Optimizer::Impl::require_uncoupled(bool coupled) const {
@@ -233,15 +233,15 @@ void Optimizer::Impl::no_samples() {
 void Optimizer::Impl::forget_on_rank() {
   const bool shared = has_ranks() || model || options.exact.quantum > 0;
   if (!shared || runtime::dry_run() || hooks.capturing()) return;
-  if (at.micro_steps > 0 || broken) {
+  if (at.micro_steps > 0 || now.failed()) {
     math::SeedSums sums = seed_sums();
-    const math::SeedSums before = exact.in_memory() ? exact.before() : sums_before;
+    const math::SeedSums before = exact.in_memory() ? exact.before() : now.sums_before;
     sums.weight_total = before.weight_total;
     sums.loss_total = before.loss_total;
     set_seed_sums(sums);
   }
-  if (at.length > 0 || broken || attempted) ++dropped;
-  attempted = false;
+  if (at.length > 0 || now.failed() || call.attempted) ++call.dropped;
+  call.attempted = false;
 }
 
 math::SeedSums Optimizer::Impl::seed_sums() const {
@@ -258,8 +258,8 @@ RankRecord Optimizer::Impl::record_of_cycle() const {
   RankRecord out{.optimizer = number,
                  .cycles = at.cycles,
                  .calls = at.calls,
-                 .dropped = dropped,
-                 .batch = batch,
+                 .dropped = call.dropped,
+                 .batch = call.batch,
                  .members = static_cast<std::int64_t>(members.count()),
                  .rate = store.read_state().learning_rate,
                  .scale = policy.scale.scaled ? scaler.scale() : 1};
@@ -267,7 +267,7 @@ RankRecord Optimizer::Impl::record_of_cycle() const {
     out.seed = exact.random().seed;
     out.offset = exact.random().offset;
   } else if (at.micro_steps > 0) {
-    out.sums = CycleSums::of(seed_sums(), sums_before);
+    out.sums = CycleSums::of(seed_sums(), now.sums_before);
   }
   return out;
 }
@@ -288,46 +288,48 @@ void Optimizer::Impl::add_ranks(std::span<const Tensor> gradients, double unit) 
 }
 
 void Optimizer::Impl::combine_ranks() {
-  if (!has_ranks() || runtime::dry_run() || combined) return;
+  if (!has_ranks() || runtime::dry_run() || now.phase == Phase::combined) return;
   runtime::refuse_capture(store.op().c_str(), store.device(), "ranks exchange their gradients");
   GradientLedger& ledger = store.ledger();
   ledger.note();
-  broken = true;
+  now.phase = Phase::failed;
   if (at.micro_steps == 0) note_sums_before();  // others end a cycle that has none here
   std::vector<std::uint8_t> received = ledger.noted();
   const double unit = seed_sums().unit;
   const CycleSums all = sum_of(tell(record_of_cycle(), received));
-  failure_told = true;
+  call.failure_told = true;
   if (buckets) {  // they are sums of all already
     express_parts(unit, all.unit);
-  } else if (!exchanged) {
+  } else if (!now.exchanged) {
     store.zero_missing_gradients();
     add_ranks(store.gradients(), all.unit);
   }
   members.combine(ranks->peers());
-  sums_of_all = all.after(sums_before);
-  set_seed_sums(sums_of_all);
+  now.sums_of_all = all.after(now.sums_before);
+  set_seed_sums(now.sums_of_all);
   wait_for_exchange();  // the update must not read gradients of an exchange that fails
   ledger.receive_from_ranks(received);
-  broken = false;
-  combined = true;
+  now.phase = Phase::combined;
 }
 
 // ---- A cycle in a saved run ----
 
 std::string Optimizer::Impl::why_not_saved() const {
-  if (broken && passes > 0) return "a backward() of its cycle is running";
-  if (broken) return "a backward() of its cycle has failed half-way";
-  if (torn) return "the ranks' parts of the last step have not all come here";
-  if (combined) return "a step has failed after the ranks had added up their gradients";
-  if (batch > 0 && !between_quanta)
+  if (now.failed() && passes > 0) return "a backward() of its cycle is running";
+  if (now.failed()) return "a backward() of its cycle has failed half-way";
+  if (now.phase == Phase::publishing)
+    return "the ranks' parts of the last step have not all come here";
+  if (now.phase == Phase::combined)
+    return "a step has failed after the ranks had added up their gradients";
+  if (call.batch > 0 && !call.between_quanta)
     return options.exact.quantum > 0
                ? "a run_batch() is under way; it can be saved in MicroBatch::between"
                : "a run_batch() is under way, which would begin anew";
   if (has_ranks() && at.micro_steps > 0 && members.count() > 0)
     return fmt::format("a cycle is under way, and {} layers have statistics of it on each rank",
                        members.count());
-  if (version_of_state() == state_version || hooks.capturing() || runtime::dry_run()) return {};
+  if (version_of_state() == notes.state_version || hooks.capturing() || runtime::dry_run())
+    return {};
   try {
     check_copied(store.host_state());
   } catch (const Error& e) {
@@ -376,7 +378,7 @@ void Optimizer::Impl::add_cycle_so_far(std::vector<StateEntry>& state,
   });
   if (!buckets) add_ranks(gradients, all.unit);
   write_bytes(touched, received.data(), received.size());
-  const math::SeedSums sums = all.after(at.micro_steps > 0 ? sums_before : seed_sums());
+  const math::SeedSums sums = all.after(at.micro_steps > 0 ? now.sums_before : seed_sums());
   write_bytes(step_state, &sums, sizeof(sums));
   auto& place = *reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>());
   place.counted += all.micro_steps - place.micro_steps;
@@ -401,7 +403,7 @@ void Optimizer::Impl::leave_to_first_rank() {
   sums.micro_steps = uncounted;
   sums.weight_sum = sums.loss_sum = 0;
   set_seed_sums(sums);
-  sums_before = sums;
+  now.sums_before = sums;
   at.micro_steps = uncounted;
   at.counted = 0;
 }

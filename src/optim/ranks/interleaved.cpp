@@ -47,8 +47,8 @@ void InterleavedQuanta::collect_into(std::int64_t i, std::vector<Tensor> place) 
 void InterleavedQuanta::begin_turn(Quantum& quantum) {
   if (!met_) return;
   impl_.store.ledger().exchange(quantum.ledger);
-  impl_.broken = quantum.broken;
-  impl_.in_quantum = quantum.in_quantum;
+  impl_.now.phase = quantum.phase;
+  impl_.call.in_quantum = quantum.in_quantum;
   if (!quantum.place.empty()) impl_.store.collect_into(quantum.place);
   if (quantum.waits && !runtime::dry_run()) impl_.set_seed_sums(quantum.sums);
 }
@@ -56,8 +56,8 @@ void InterleavedQuanta::begin_turn(Quantum& quantum) {
 void InterleavedQuanta::end_turn(Quantum& quantum) {
   quantum.ledger = impl_.store.ledger().exchange({});
   quantum.sums = impl_.seed_sums();
-  quantum.broken = std::exchange(impl_.broken, false);
-  quantum.in_quantum = std::exchange(impl_.in_quantum, false);
+  quantum.phase = std::exchange(impl_.now.phase, Phase::collecting);
+  quantum.in_quantum = std::exchange(impl_.call.in_quantum, false);
   if (!quantum.place.empty()) impl_.store.collect_here();
 }
 

@@ -48,7 +48,8 @@ class InterleavedQuanta final : public autograd::BatchParts {
   struct Quantum {
     std::unique_ptr<Coroutine> coroutine;
     bool waits = false;
-    bool broken = false, in_quantum = false;
+    Phase phase = Phase::collecting;
+    bool in_quantum = false;
     math::SeedSums sums = {};
     GradientLedger::Place ledger = {};
     std::vector<Tensor> place;

@@ -103,11 +103,11 @@ math::GradientSummary ModelRanks::tell(const std::string& op, const ModelRecord&
 void Optimizer::Impl::decide_with_model() {
   if (runtime::dry_run()) return;
   runtime::refuse_capture(store.op().c_str(), store.device(), "ranks exchange what they decide by");
-  broken = true;
+  const Phase before = std::exchange(now.phase, Phase::failed);
   const math::SeedSums sums = seed_sums();
   ModelRecord mine{.optimizer = number,
                    .cycles = at.cycles,
-                   .dropped = dropped,
+                   .dropped = call.dropped,
                    .micro_steps = sums.micro_steps,
                    .rate = store.read_state().learning_rate,
                    .scale = policy.scale.scaled ? scaler.scale() : 1,
@@ -124,9 +124,9 @@ void Optimizer::Impl::decide_with_model() {
   mine.divided = summary_of(model->divided());
   mine.whole = summary_of(model->whole());
   const math::GradientSummary all = model->tell(store.op(), mine);
-  dropped = 0;
+  call.dropped = 0;
   kernels::optim_decide(memory, policy, all, store.stream());
-  broken = false;
+  now.phase = before;
 }
 
 }  // namespace firn::optim

@@ -63,7 +63,8 @@ void OverlappedSums::exchange_next() {
 // ---- Of the optimizer ----
 
 bool Optimizer::Impl::exchanges_beside() const noexcept {
-  return overlapped && batch > 0 && at.micro_steps == planned_turns && !runtime::dry_run();
+  return overlapped && call.batch > 0 && at.micro_steps == call.planned_turns &&
+         !runtime::dry_run();
 }
 
 void Optimizer::Impl::exchange_beside(const Tensor& sum, const std::function<void()>& pass) {
@@ -71,7 +72,7 @@ void Optimizer::Impl::exchange_beside(const Tensor& sum, const std::function<voi
   std::vector<std::uint8_t> nothing(store.ledger().size());
   const RankRecord mine = record_of_turn(autograd::Outcome::done);
   const double of_all = sum_of(tell(mine, nothing)).unit;
-  failure_told = true;  // if this fails, all agree on that
+  call.failure_told = true;  // if this fails, all agree on that
   {
     const autograd::CycleScope cycle(*this);
     overlapped->begin_pass(sum, of_all / mine.sums.unit);
@@ -90,7 +91,7 @@ void Optimizer::Impl::exchange_beside(const Tensor& sum, const std::function<voi
     if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }
   if (failure) std::rethrow_exception(failure);
-  exchanged = true;
+  now.exchanged = true;
 }
 
 }  // namespace firn::optim

@@ -34,7 +34,7 @@ void Optimizer::Impl::divide_gradients() {
   const std::vector<std::uint8_t> all(store.ledger().size(), 1);
   counted = empty({static_cast<std::int64_t>(all.size())}, DType::u8, store.device());
   write_bytes(counted, all.data(), all.size());
-  parts_held = false;
+  now.parts_held = false;
   if (!store.weights_divided()) return;
   lent = std::make_unique<LentWeights>(
       store, ranks->share_peers(),
@@ -48,29 +48,29 @@ void Optimizer::Impl::divide_gradients() {
 RankRecord Optimizer::Impl::record_of_turn(autograd::Outcome outcome) const {
   RankRecord out = record_of_cycle();
   out.place = CyclePlace::micro_step;
-  out.turns = planned_turns;
+  out.turns = call.planned_turns;
   out.outcome = outcome;
-  out.sums = CycleSums::of(seed_sums(), sums_before);
+  out.sums = CycleSums::of(seed_sums(), now.sums_before);
   return out;
 }
 
 void Optimizer::Impl::express_parts(double from, double to) {
   for (const Tensor& kept : store.gradients()) {
-    if (!parts_held)
+    if (!now.parts_held)
       zero_bytes(kept.impl()->data(), kept.device(), kept.bytes());
     else if (from != to)
       scale_gradient(kept, to / from, store.stream());
   }
-  parts_held = true;
+  now.parts_held = true;
 }
 
 std::span<const RankRecord> Optimizer::Impl::tell(const RankRecord& record,
                                                   std::span<std::uint8_t> flags) {
-  dropped = 0;
+  call.dropped = 0;
   try {
     return ranks->tell(store.op(), record, flags);
   } catch (...) {
-    failure_told = true;
+    call.failure_told = true;
     throw;
   }
 }
@@ -82,8 +82,8 @@ void Optimizer::Impl::meet(CyclePlace place, std::size_t what) {
                           .optimizer = number,
                           .cycles = at.cycles,
                           .calls = at.calls,
-                          .dropped = dropped,
-                          .batch = batch,
+                          .dropped = call.dropped,
+                          .batch = call.batch,
                           .members = static_cast<std::int64_t>(members.count()),
                           .what = static_cast<std::int64_t>(what)};
   std::vector<std::uint8_t> nothing(store.ledger().size());
@@ -94,7 +94,7 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
                                 bool of_others) {
   const bool exact_mode = options.exact.quantum > 0, dry = runtime::dry_run();
   const autograd::Peers& peers = ranks->peers();
-  if (!dry) failure_told = !lent;  // if one is, below
+  if (!dry) call.failure_told = !lent;  // if one is, below
   std::vector<std::uint8_t> expected;
   {
     const autograd::CycleScope cycle(*this);
@@ -106,7 +106,7 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
     const auto told = tell(record_of_turn(autograd::Outcome::done), expected);
     for (std::size_t r = 0; r < sums.size(); ++r) {
       sums[r] = told[r].sums;
-      turns_of_all = std::max(turns_of_all, told[r].turns);
+      call.turns_of_all = std::max(call.turns_of_all, told[r].turns);
     }
     if (!exact_mode) {  // the unit of all, from now on
       math::SeedSums own = seed_sums();
@@ -152,7 +152,7 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
   }
   if (failure) std::rethrow_exception(failure);
   if (exact_mode) exact.end_turn(store);
-  if (!dry) failure_told = false;
+  if (!dry) call.failure_told = false;
 }
 
 void Optimizer::Impl::take_turn_of_others(double unit) {
@@ -178,14 +178,14 @@ void Optimizer::Impl::take_turn_of_others(double unit) {
 void Optimizer::Impl::run_turns(std::int64_t micro_steps,
                                 const std::function<void(std::int64_t i)>& micro_step) {
   // In exact mode the turns are within the one micro-step.
-  planned_turns = options.exact.quantum > 0 ? 0 : micro_steps;
-  turns_of_all = 0;
-  for (std::int64_t i = 0; i < std::max(micro_steps, turns_of_all); ++i)
+  call.planned_turns = options.exact.quantum > 0 ? 0 : micro_steps;
+  call.turns_of_all = 0;
+  for (std::int64_t i = 0; i < std::max(micro_steps, call.turns_of_all); ++i)
     if (i < micro_steps)
       micro_step(i);
     else
       idle_turn();
-  planned_turns = 0;
+  call.planned_turns = 0;
 }
 
 void Optimizer::Impl::idle_turn() {
@@ -194,24 +194,24 @@ void Optimizer::Impl::idle_turn() {
 }
 
 bool Optimizer::Impl::tell_failure(const std::exception_ptr& failure, bool last) noexcept {
-  if (!has_ranks() || runtime::dry_run() || failure_told) return false;
+  if (!has_ranks() || runtime::dry_run() || call.failure_told) return false;
   autograd::Outcome outcome = autograd::outcome_of(failure);
   if (!buckets && outcome == autograd::Outcome::out_of_memory && !last) return false;
   if (!buckets || last) outcome = autograd::Outcome::failed;  // the others do not try again
-  failure_told = true;
+  call.failure_told = true;
   try {
     std::vector<std::uint8_t> nothing(store.ledger().size());
     RankRecord record = record_of_turn(outcome);
-    record.what = begun ? 1 : 0;
+    record.what = call.begun ? 1 : 0;
     tell(record, nothing);
   } catch (...) {  // what has failed here says more
-    ended_by_others = true;
+    call.ended_by_others = true;
   }
   return true;
 }
 
 void Optimizer::Impl::agree_to_retry(bool again) const {
-  if (!has_ranks() || !failure_told) return;
+  if (!has_ranks() || !call.failure_told) return;
   ranks->peers().agree(store.op().c_str(),
                        again ? autograd::Outcome::done : autograd::Outcome::failed);
 }
@@ -226,12 +226,12 @@ math::GradientSummary Optimizer::Impl::summary_of_parts(const Tensor& of) const 
 
 void Optimizer::Impl::decide_with_parts() {
   if (runtime::dry_run()) return;
-  broken = true;
+  const Phase before = std::exchange(now.phase, Phase::failed);
   kernels::optim_decide(
       store.memory(), policy,
       math::has_gradient(store.read_state()) ? summary_of_parts(counted) : math::GradientSummary(),
       store.stream());
-  broken = false;
+  now.phase = before;
 }
 
 }  // namespace firn::optim

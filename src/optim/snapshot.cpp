@@ -1,4 +1,5 @@
-// How a cycle is taken back, as far as it was not ended by a step.
+// Snapshots of a cycle, which are put back after a plan, by a RollbackPoint, if memory runs out in a
+// pass, and if captured work is not run.
 #include "firn/runtime/rollback.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace firn::optim {
 
 bool Optimizer::Impl::cycle_is_empty() const noexcept {
-  if (at.micro_steps > 0 || at.calls > 0 || broken) return false;
+  if (at.micro_steps > 0 || at.calls > 0 || now.failed()) return false;
   for (std::size_t i = 0; i < store.ledger().size(); ++i)
     if (store.ledger().received(i)) return false;
   return true;
@@ -23,28 +24,31 @@ Optimizer::Impl::CycleCopy Optimizer::Impl::reserve_copy() const {
           .gradients = store.reserve_gradients()};
 }
 
-Optimizer::Impl::KeptCycle Optimizer::Impl::keep_cycle(const CycleCopy* memory) {
+void Optimizer::Impl::put_back(const HostSnapshot& kept) noexcept {
+  at = kept.at;
+  now = kept.now;
+  store.ledger().put_back(kept.contributions);
+}
+
+Optimizer::Impl::CycleSnapshot Optimizer::Impl::keep_cycle(const CycleCopy* memory) {
   runtime::refuse_capture("RollbackPoint", store.device(),
                           "it needs a copy of what the cycle has collected");
   store.ledger().adopt();  // a state that was copied in
   const Tensor& state = store.step_state();
-  KeptCycle kept{
-      .at = at,
-      .broken = broken,
-      .contributions = store.ledger().contributions(),
+  CycleSnapshot kept{
+      .host = keep_host(),
       .sums = memory ? memory->sums : empty({sizeof(math::SeedSums)}, u8, store.device()),
       .gradients = {},
-      .parts_held = parts_held,
       .version = version_of_state()};
   copy_bytes(kept.sums.impl()->data(), store.device(), state.impl()->data(), store.device(),
              sizeof(math::SeedSums));
-  if (!broken) kept.gradients = store.copy_gradients(memory ? &memory->gradients : nullptr);
+  if (!now.failed()) kept.gradients = store.copy_gradients(memory ? &memory->gradients : nullptr);
   return kept;
 }
 
-void Optimizer::Impl::put_back(const KeptCycle& kept) {
-  if (version_of_state() != kept.version) return;  // a state was copied in: it stays
-  if (at.cycles != kept.at.cycles) {               // a step has used what was collected then
+void Optimizer::Impl::put_back(const CycleSnapshot& kept) {
+  if (version_of_state() != kept.version) return;
+  if (at.cycles != kept.host.at.cycles) {
     if (!cycle_is_empty()) zero_grad();
     return;
   }
@@ -54,16 +58,14 @@ void Optimizer::Impl::put_back(const KeptCycle& kept) {
              store.device(), sizeof(math::SeedSums));
   store.put_back_gradients(kept.gradients);
   store.ledger().begin_cycle();
-  store.ledger().put_back(kept.contributions);
-  broken = kept.broken;
-  parts_held = kept.parts_held;
-  combined = false;
+  const bool weights_are_missing = now.phase == Phase::publishing;
   const std::int64_t epoch = at.epoch;
-  at = kept.at;
+  put_back(kept.host);
   at.epoch = epoch;
+  if (weights_are_missing) now.phase = Phase::publishing;
 }
 
-void Optimizer::Impl::out_of_memory(const OutOfMemory& e, const KeptCycle* before) {
+void Optimizer::Impl::out_of_memory(const OutOfMemory& e, const CycleSnapshot* before) {
   const std::int64_t earlier = at.micro_steps - 1;
   bool undone = false;
   try {
@@ -75,7 +77,7 @@ void Optimizer::Impl::out_of_memory(const OutOfMemory& e, const KeptCycle* befor
   } catch (const Error&) {           // NOLINT: the device is lost
   } catch (const std::bad_alloc&) {  // NOLINT: the next zero_grad() may have memory
   }
-  if (!undone) broken = true;
+  if (!undone) now.phase = Phase::failed;
   std::optional<OutOfMemory> with_state;
   try {
     if (undone)
@@ -92,40 +94,39 @@ void Optimizer::Impl::out_of_memory(const OutOfMemory& e, const KeptCycle* befor
   throw with_state ? *with_state : e;
 }
 
-namespace {
-
-/// The values of a tuple of references.
-template <class... T>
-std::tuple<T...> copy_of(const std::tuple<T&...>& references) {
-  return references;
-}
-
-}  // namespace
-
 void Optimizer::Impl::keep_if_planned() {
   if (!runtime::planning()) [[likely]]
     return;
-  runtime::at_dry_end(
-      this, [owner = hooks.handle(), at = at, notes = copy_of(host_notes()), members = members,
-             ledger = store.ledger(), contributions = store.ledger().contributions(),
-             adopted = store.adopted()] {
-        const auto alive = owner.lock();
-        if (!alive) return;
-        Impl& i = **alive;
-        i.at = at;
-        i.host_notes() = notes;
-        i.members.put_back(members);
-        i.store.ledger().put_back(contributions);
-        i.store.ledger() = ledger;
-        i.store.put_back_adopted(adopted);
-      });
+  runtime::at_dry_end(this,
+                      [owner = hooks.handle(), host = keep_host(), call = call, notes = notes,
+                       members = members, ledger = store.ledger(), adopted = store.adopted()] {
+                        const auto alive = owner.lock();
+                        if (!alive) return;
+                        Impl& i = **alive;
+                        i.put_back(host);
+                        i.call = call;
+                        i.notes = notes;
+                        i.members.put_back(members);
+                        i.store.ledger() = ledger;
+                        i.store.put_back_adopted(adopted);
+                      });
+}
+
+void Optimizer::Impl::remember_place() {
+  if (!hooks.capturing()) return;
+  const auto place = std::make_shared<HostSnapshot>();
+  hooks.now_and_at_replay([place](Impl& i) { *place = i.keep_host(); });
+  hooks.on_abandon([place](Impl& i) {
+    i.put_back(*place);
+    i.store.forget_adopted();
+  });
 }
 
 void Optimizer::Impl::about_to_change_cycle() {
   if (!runtime::rollback_wanted()) [[likely]]
     return;
   runtime::before_change(Rollback::gradients, hooks.identity(), [this]() -> std::function<void()> {
-    return [owner = hooks.handle(), kept = std::make_shared<const KeptCycle>(keep_cycle())] {
+    return [owner = hooks.handle(), kept = std::make_shared<const CycleSnapshot>(keep_cycle())] {
       const auto alive = owner.lock();
       if (!alive) return;
       (*alive)->require_no_pass();
@@ -135,7 +136,7 @@ void Optimizer::Impl::about_to_change_cycle() {
 }
 
 void Optimizer::Impl::about_to_change_restored() const {
-  for (const Tensor& t : restored) autograd::about_to_change({&t});
+  for (const Tensor& t : notes.restored) autograd::about_to_change({&t});
 }
 
 }  // namespace firn::optim
