@@ -1,5 +1,5 @@
-// Snapshots of a cycle, which are put back after a plan, by a RollbackPoint, if memory runs out in a
-// pass, and if captured work is not run.
+// Snapshots of a cycle, which are put back after a plan, by a RollbackPoint, if memory runs out in
+// a pass, and if captured work is not run.
 #include "firn/runtime/rollback.h"
 
 #include <algorithm>
