@@ -347,6 +347,7 @@ class Cache {
                                                 std::span<const ConvSizes> shapes, bool bias) {
     const OneThread guard(/*holds_lock=*/true);
     if (!guard.usable()) return nullptr;
+    const Reserve reserve(kMakeReserve);  // oneDNN 3 has its descriptions on the heap
     try {
       auto all = std::make_shared<Convolution>(pass, dtype, shapes, bias);
       if (all->usable()) return all;
