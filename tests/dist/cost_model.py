@@ -183,7 +183,8 @@ def threads(program):
 
 def processes(program, mpirun):
     settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+                "OMPI_MCA_mpi_yield_when_idle": "1",
                 "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
     with tempfile.TemporaryDirectory() as folder:
         for n in (2, 3, 4):

@@ -7,6 +7,7 @@ program="$1" ranks="$2" mode="$3"
 # Open MPI as root, with more ranks than cores, and in containers. Others ignore these.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe  # the first of these, since Open MPI 5
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 # What MPI keeps until the end is not a leak of firn.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
