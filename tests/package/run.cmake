@@ -56,8 +56,8 @@ endfunction()
 
 # The names (mangled) that `nm OPTIONS` lists, written to `symbols`.
 function(read_symbols)
-  execute_process(COMMAND ${NM} ${ARGN} OUTPUT_FILE ${WORK}/symbols.txt ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
-  file(STRINGS ${WORK}/symbols.txt symbols REGEX " [A-Zu] ")
+  execute_process(COMMAND ${NM} ${ARGN} OUTPUT_FILE ${WORK}/symbols_of_${STEP}.txt ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
+  file(STRINGS ${WORK}/symbols_of_${STEP}.txt symbols REGEX " [A-Zu] ")
   list(LENGTH symbols count)
   if(count LESS 100)
     message(FATAL_ERROR "only ${count} symbols: the check would be empty")
