@@ -83,7 +83,7 @@ class EvalScope {
   std::vector<std::pair<Module*, bool>> before_;
 };
 
-/// The same for training mode.
+/// While it lives, all modules are in training mode.
 class TrainScope : public EvalScope {
  public:
   explicit TrainScope(const std::vector<TreeModule>& tree) : EvalScope(tree, true) {}

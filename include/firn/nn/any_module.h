@@ -12,7 +12,7 @@
 namespace firn::nn {
 
 namespace detail {
-/// What AnyModule cannot hold: another type, or a Module of which the type is not known.
+/// AnyModule cannot hold it: it is no module, or a Module whose own type is not known.
 template <class M>
 concept NoModule = !std::is_base_of_v<Module, M> || std::is_same_v<Module, M>;
 }  // namespace detail
@@ -43,7 +43,7 @@ class AnyModule {
   requires(std::is_base_of_v<Module, M>)
       AnyModule(std::shared_ptr<M> module)  // NOLINT: meant to convert
       : module_(std::move(module)) {}
-  /// What is no module does not compile. nn::Lambda makes one of a function.
+  /// A type that is no module does not compile. nn::Lambda makes a module of a function.
   template <detail::NoModule M>
   AnyModule(M) = delete;  // give a type derived from nn::Module, or a std::shared_ptr to one
 

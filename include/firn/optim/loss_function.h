@@ -1,4 +1,4 @@
-// What a compiler says of a loss function that returns a tensor: a Loss also has a weight.
+// Overloads for loss functions that return a tensor: the compiler says to return a Loss.
 #pragma once
 
 #include <concepts>

@@ -27,7 +27,7 @@ struct AveragePolicy {
 /// The largest learning rate of weights whose rule computes in f32. Rules divide it by 1 - beta^t,
 /// which is 2^-24 or more there, and the quotient is to be finite.
 inline constexpr double kLargestRate = 0x1p100;
-/// The same of f64, where 1 - beta^t is 2^-53 or more.
+/// The largest learning rate in f64, where 1 - beta^t is 2^-53 or more.
 inline constexpr double kLargestRateInF64 = 0x1p900;
 
 /// What the options of an optimizer say about its steps. Constant while it lives.
@@ -81,7 +81,7 @@ struct StepState : SeedSums {
 
   // The average of a rule that keeps one (AveragePolicy).
   double largest_rate = 0;  ///< of the applied steps
-  double average_sum = 0;   ///< of the weights of the applied steps, if that of the last one is 1
+  double average_sum = 0;   ///< weights of the applied steps, in units of the last
   double next_sum = 0;      ///< the same with the step in flight
   double share = 0;         ///< the part of the step in flight in it
 
@@ -135,7 +135,7 @@ struct GradientSummary {
 FIRN_HD inline void weigh_step(StepState& s, const AveragePolicy& policy) {
   const double rate = s.learning_rate > s.largest_rate ? s.learning_rate : s.largest_rate;
   const bool by_rate = policy.lr_power > 0;
-  if (by_rate && !(rate > 0)) {  // of no weight, as all before it
+  if (by_rate && !(rate > 0)) {  // it has no weight, nor had those before it
     s.next_sum = s.share = 0;
     return;
   }

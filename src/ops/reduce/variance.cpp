@@ -25,7 +25,7 @@ Tensor root_slope(const Tensor& dy, const Tensor& root) {
   return where(eq(length, 0.0), 0.0, div(cast(dy, wide), mul(length, 2.0)));
 }
 
-/// What measures the spread of x: kernels for the kept shape and for x's own.
+/// Kernels that measure the spread of x, for the kept shape and for x's own.
 struct Measure {
   const Tensor& x;
   const Reduction& r;
