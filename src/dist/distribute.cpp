@@ -17,6 +17,9 @@
 #include "autograd/peers.h"
 #include "base/check.h"
 #include "dist/beside.h"
+#include "dist/step/model.h"
+#include "dist/step/overlapped.h"
+#include "dist/step/sharded.h"
 #include "dist/transport.h"
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
@@ -155,7 +158,7 @@ std::pair<std::string, std::string> difference(const std::string& a, const std::
   return {line(a), line(b)};
 }
 
-void require_no_cycles(const Group& group, const optim::OptimizerAccess::Impl& impl) {
+void require_no_cycles(const Group& group, const optim::OptimizerImpl& impl) {
   const std::int64_t mine =
       impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1);
   const auto steps = gather(group, std::vector{mine});
@@ -214,7 +217,7 @@ void broadcast(const Group& group, const std::vector<optim::NamedState>& state) 
   }
 }
 
-void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& group) {
+void require_one_device(const optim::OptimizerImpl& impl, const Group& group) {
   FIRN_CHECK(impl.store.device() == group.device(), kOp,
              group.device().is_cpu() ? "give nccl_group(group, device) of firn/dist/nccl.h"
                                      : "move the model there, or give the group's host()",
@@ -223,7 +226,7 @@ void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& g
 }
 
 /// Refuses an overlap that could not be on any group.
-void check_overlap(const optim::OptimizerAccess::Impl& impl, const DistributeOptions& options) {
+void check_overlap(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
   if (!options.overlap.value_or(false)) return;
   FIRN_CHECK(impl.options.exact.quantum == 0 || options.zero == 3, kOp,
              "leave DistributeOptions::overlap out",
@@ -234,7 +237,7 @@ void check_overlap(const optim::OptimizerAccess::Impl& impl, const DistributeOpt
 }
 
 /// Whether gradients are exchanged beside the backward pass.
-bool overlaps(const optim::OptimizerAccess::Impl& impl, const Group& group,
+bool overlaps(const optim::OptimizerImpl& impl, const Group& group,
               const DistributeOptions& options) {
   // Of divided weights the next ones come beside.
   const bool has_use = options.zero == 3 || (impl.options.exact.quantum == 0 && options.zero < 2);
@@ -259,20 +262,22 @@ std::int64_t number_of_all(const Group& group) {
 }
 
 /// What both forms of distribute() check first.
-void begin(const optim::OptimizerAccess::Impl& impl, const DistributeOptions& options) {
+void begin(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
   impl.require_outside_cycle("distribute()");
   FIRN_CHECK(!runtime::planning(), kOp, "call it before the step that is planned",
              "distribute() within a plan, which changes nothing");
   FIRN_CHECK(options.zero >= 0 && options.zero <= 3, kOp, "0, 1, 2 or 3", "ZeRO stage {}",
              options.zero);
   FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
-             "the optimizer's state is divided over {} ranks already", impl.ranks->peers().size());
+             "the optimizer's state is divided over {} ranks already", impl.extension->copies()->size());
 }
 
-/// The optimizer makes its steps with the copies of the model on other ranks, and with those that
-/// have the rest of it (null: none).
-void join(optim::OptimizerAccess::Impl& impl, const std::shared_ptr<const GroupPeers>& copies,
-          const std::shared_ptr<const GroupPeers>& model, int zero, std::int64_t number) {
+/// The step that the optimizer makes with the copies of the model on other ranks; `model` are those
+/// that have the rest of it, or null.
+std::unique_ptr<optim::ReplicatedStep> step_with(optim::OptimizerImpl& impl,
+                                                 const std::shared_ptr<const GroupPeers>& copies,
+                                                 const std::shared_ptr<const GroupPeers>& model,
+                                                 int zero, std::int64_t number) {
   std::shared_ptr<optim::ParamStore::Division> division;
   if (zero > 0 && copies->size() > 1)
     autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), model.get()}, [&] {
@@ -280,17 +285,23 @@ void join(optim::OptimizerAccess::Impl& impl, const std::shared_ptr<const GroupP
     });
   if (division) impl.store.divide(*division);
   division.reset();
-  impl.take_part(copies, number);
-  if (!impl.store.gradients_divided()) return;
-  impl.divide_gradients();
-  if (impl.options.keep_accumulator) impl.copy = impl.reserve_copy();
+  if (impl.store.gradients_divided())
+    return std::make_unique<optim::ShardedStep>(impl, copies, number);
+  if (copies->overlaps()) return std::make_unique<optim::OverlappedStep>(impl, copies, number);
+  return std::make_unique<optim::ReplicatedStep>(impl, copies, number);
+}
+
+void set_ranks(optim::OptimizerImpl& impl, std::unique_ptr<optim::StepExtension> ranks) {
+  impl.set_ranks(std::move(ranks));
+  if (impl.store.gradients_divided() && impl.options.keep_accumulator)
+    impl.copy = impl.reserve_copy();
 }
 
 // ---- Ranks that have the rest of the model ----
 
 /// Throws Error if a rule needs the whole of a divided parameter: its norm, or its rows and
 /// columns.
-void require_elementwise(const optim::OptimizerAccess::Impl& impl,
+void require_elementwise(const optim::OptimizerImpl& impl,
                          const std::vector<std::uint8_t>& divided) {
   for (const kernels::OptimizerArena& a : impl.store.arenas()) {
     const bool whole = std::holds_alternative<math::Replace>(a.rule) ||
@@ -332,7 +343,7 @@ std::string kind_of_part(const optim::Optimizer& optimizer,
 }
 
 /// Refuses what a mesh that divides the model cannot do.
-void check_mesh(const optim::OptimizerAccess::Impl& impl, const Mesh& mesh,
+void check_mesh(const optim::OptimizerImpl& impl, const Mesh& mesh,
                 const DistributeOptions& options) {
   FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
              "exact mode works with copies of the model, and a copy has {} ranks",
@@ -366,17 +377,15 @@ void distribute_copies(optim::Optimizer& optimizer, const Group& group,
   };
   if (group.size() == 1) {
     prepare();
-    impl.model.reset();
-    return impl.ranks.reset();
+    return impl.set_ranks(nullptr);
   }
   on_every_rank(group, prepare);
   const Group host = group.host();
   require_no_cycles(host, impl);
   require_alike(host, kind);
   make_equal(group, state, options);
-  join(impl, std::make_shared<GroupPeers>(group, beside), nullptr, options.zero,
-       number_of_all(host));
-  impl.model.reset();
+  set_ranks(impl, step_with(impl, std::make_shared<GroupPeers>(group, beside), nullptr,
+                            options.zero, number_of_all(host)));
 }
 
 /// Over copies of a model of which each rank has a part.
@@ -411,8 +420,8 @@ void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
   make_equal(mesh.tp(), some_of(state, is_whole), options);
   make_equal(mesh.dp(), state, options);
   optim::ModelRanks model(rest, mesh.tp().size(), std::move(divided), impl.store.device());
-  join(impl, copies, rest, options.zero, number_of_all(host));
-  impl.model = std::move(model);
+  auto step = step_with(impl, copies, rest, options.zero, number_of_all(host));
+  set_ranks(impl, std::make_unique<optim::ModelStep>(impl, std::move(step), std::move(model)));
 }
 
 }  // namespace

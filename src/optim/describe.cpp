@@ -33,7 +33,7 @@ std::string moves_of(const LossScale& s) {
 }
 
 /// What holds in every cycle: dtypes, loss scale, clipping, averages.
-std::string settings_of(const OptimizerAccess::Impl& impl) {
+std::string settings_of(const OptimizerImpl& impl) {
   const StepOptions& o = impl.options;
   std::string types;
   for (const DType t : {DType::f16, DType::bf16, DType::f32, DType::f64})

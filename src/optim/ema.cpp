@@ -13,13 +13,12 @@ std::vector<Tensor> ema(const Optimizer& optimizer) try {
   const auto& impl = OptimizerAccess::impl(optimizer);
   FIRN_CHECK(impl.options.ema > 0, impl.store.op(), "set StepOptions::ema",
              "no moving averages are kept");
-  return impl.store.averages(impl.ranks ? &impl.ranks->peers() : nullptr);
+  return impl.store.averages(impl.extension->copies());
 }
 FIRN_OUT_OF_MEMORY("the averages of weights")
 
 WholeWeights::WholeWeights(const Optimizer& optimizer) try {
-  const auto& impl = OptimizerAccess::impl(optimizer);
-  if (impl.lent) held_ = impl.lent->hold();
+  held_ = OptimizerAccess::impl(optimizer).extension->hold_weights();
 }
 FIRN_OUT_OF_MEMORY("WholeWeights")
 
@@ -28,7 +27,7 @@ struct AveragedWeights::State {
     Tensor parameter, weight;  ///< the weight is a copy
     std::uint32_t version;     ///< of the parameter while it holds the average
   };
-  std::weak_ptr<OptimizerAccess::Impl*> optimizer;
+  std::weak_ptr<OptimizerImpl*> optimizer;
   std::vector<Kept> kept;
   std::uint32_t plan = runtime::plan_number();  ///< that it was made in; 0: none
 };

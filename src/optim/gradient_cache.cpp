@@ -71,7 +71,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   FIRN_CHECK(encode && loss, op, "give both", "{} of step_two_pass() is empty",
              encode ? "the loss" : "the encoder");
   impl.require_no_cycle();
-  impl.require_uncoupled(true);
+  impl.extension->check_coupled(true);
   const MakerScope maker(impl, "step_two_pass()");
   runtime::refuse_capture(op.c_str(), impl.store.device(),
                           "the host puts random numbers back between the two passes");

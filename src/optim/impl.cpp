@@ -8,6 +8,7 @@
 #include "firn/warning.h"
 #include "kernels/copy.h"
 #include "kernels/optim.h"
+#include "optim/exact/exact_step.h"
 #include "optim/policy/schedule_table.h"
 #include "optim/store/state_check.h"
 
@@ -96,7 +97,8 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
       scaler(options.scaler.defined() ? options.scaler
                                       : LossScaler(options.loss_scale, store.scaler())),
       notes{.lr = run.lr},
-      hooks(*this, store.op(), store.device()) {
+      hooks(*this, store.op(), store.device()),
+      extension(std::make_unique<StepExtension>(*this)) {
   require_lr(op, notes.lr, policy.largest_rate);
   kernels::optim_set_schedule(store.memory(), table_of(notes.lr), store.stream());
   for (const Tensor& p : store.parameters())
@@ -107,6 +109,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
   notes.no_scale_chosen = !step.scaler.defined() &&
                           step.loss_scale.kind() == LossScale::Kind::automatic &&
                           options.loss_scale.kind() == LossScale::Kind::none;
+  if (options.exact.quantum > 0) add_exact_mode(*this);
   if (options.keep_accumulator) copy = reserve_copy();
 }
 
@@ -116,6 +119,14 @@ Optimizer::Impl::~Impl() {
     drop_members();
   } catch (const std::exception&) {  // NOLINT: the device is lost, or there is no memory
   }
+}
+
+void Optimizer::Impl::set_ranks(std::unique_ptr<StepExtension> ranks) {
+  if (!ranks) ranks = std::make_unique<StepExtension>(*this);
+  if (options.exact.quantum > 0)
+    extension->extend(std::move(ranks));
+  else
+    extension = std::move(ranks);
 }
 
 // ---- What was written from outside ----
@@ -129,26 +140,39 @@ std::vector<StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
   store.show_training_weights();
   adopt_gradients();
   store.ledger().tell_device(store.memory(), store.stream());
-  if (buckets && !now.parts_held && !runtime::dry_run()) express_parts(1, 1);
-  if (lent) lent->keep_writes();
-  auto out = store.state(peers, !call.between_quanta.has_value());
-  for (StateEntry& e : out)
-    if (lent && e.name.ends_with(".weight"))
-      e.prepare = [this, weight = e.tensor,
-                   prepare = std::move(e.prepare)](const Tensor& read) -> std::function<void()> {
-        if (lent->held())  // all of it is here
-          return [this, weight, from = read.to(weight.device())] {
-            kernels::copy(from.view(), weight.mutable_view(), store.stream());
-            weight.storage()->bump_version(store.op().c_str());
-          };
-        return [this, write = prepare(read)] {
-          write();
-          lent->drop();  // what is here of it is old
-        };
-      };
+  extension->take_over_weights();
+  auto out = store.state(peers, !extension->in_batch().random);
   out.push_back({"cycle", progress_memory});
   out.push_back({"kind", kind_memory});
+  extension->extend_state(out);
   return out;
+}
+
+void Optimizer::Impl::gather_state() {
+  const autograd::Peers* const peers = runtime::dry_run() ? nullptr : extension->copies();
+  // What needs no other rank has memory.
+  autograd::on_every_rank(store.op().c_str(), peers, [&] { state(nullptr); });
+  auto out = state(peers);
+  extension->add_cycle_of_all(out);
+  state_of_all = std::move(out);
+}
+
+std::string Optimizer::Impl::why_not_saved() const {
+  if (now.failed() && passes > 0) return "a backward() of its cycle is running";
+  if (now.failed()) return "a backward() of its cycle has failed half-way";
+  if (now.phase == Phase::publishing)
+    return "the ranks' parts of the last step have not all come here";
+  if (now.phase == Phase::combined)
+    return "a step has failed after the ranks had added up their gradients";
+  if (std::string why = extension->why_not_saved(); !why.empty()) return why;
+  if (version_of_state() == notes.state_version || hooks.capturing() || runtime::dry_run())
+    return {};
+  try {
+    check_copied(store.host_state());
+  } catch (const Error& e) {
+    return e.message();
+  }
+  return {};
 }
 
 Schedule Optimizer::Impl::check_copied(const ParamStore::HostState& s) const {
@@ -168,11 +192,9 @@ bool Optimizer::Impl::adopt_state() {
   if (version == notes.state_version || hooks.capturing()) return false;
   const ParamStore::HostState s = store.host_state();
   notes.lr = check_copied(s);
-  if (store.device().is_cpu() || has_ranks()) now.sums_before = seed_sums();
   store.note_seen(s.step.last);
   notes.complained = s.step.last.cycle;  // whoever made the state was told of what it says
   if (!now.failed()) now.phase = Phase::collecting;
-  now.exchanged = false;
   notes.state_version = version;
   return true;
 }
@@ -182,7 +204,7 @@ void Optimizer::Impl::check_ready() {
   if (!runtime::dry_run()) {
     const bool adopted = adopt_state();
     adopt_gradients();
-    if (adopted && has_ranks() && at.micro_steps > 0) leave_to_first_rank();
+    if (adopted) extension->state_adopted();
   }
   if (now.failed()) require_no_pass();
   FIRN_CHECK(
@@ -197,8 +219,18 @@ void Optimizer::Impl::check_ready() {
   if (!runtime::dry_run()) members.tell_waiting(store.step_state().view());
   store.check_parameters();
   store.show_training_weights();
-  if (lent) lent->keep_writes();
+  extension->take_over_weights();
   store.adopt_weights();
+}
+
+math::SeedSums Optimizer::Impl::seed_sums() const {
+  math::SeedSums out;
+  copy_bytes(&out, Device::cpu(), store.step_state().impl()->data(), store.device(), sizeof(out));
+  return out;
+}
+
+void Optimizer::Impl::set_seed_sums(const math::SeedSums& sums) const {
+  copy_bytes(store.step_state().impl()->data(), store.device(), &sums, Device::cpu(), sizeof(sums));
 }
 
 // ---- What must hold ----

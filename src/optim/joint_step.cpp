@@ -34,12 +34,12 @@ std::vector<Impl*> partners(const char* op, std::initializer_list<Optimizer*> op
                    (out.empty() || impl.scaler.memory().impl() == out[0]->scaler.memory().impl()),
                op, "give one LossScaler to the StepOptions of all",
                "optimizer {} does not share its loss scale with the others", out.size());
-    const auto has_ranks = [](const Impl& i) { return i.has_ranks() || i.model; };
-    FIRN_CHECK(out.empty() || (impl.has_ranks() == out[0]->has_ranks() &&
-                               impl.model.has_value() == out[0]->model.has_value()),
-               op, "call dist::distribute() for all of them, with one group or mesh, or for none",
+    const auto ranks = impl.extension->ranks(), first = out.empty() ? ranks : out[0]->extension->ranks();
+    FIRN_CHECK(!ranks.copies == !first.copies && !ranks.model == !first.model, op,
+               "call dist::distribute() for all of them, with one group or mesh, or for none",
                "optimizer {} {} other ranks, and optimizer 0 {}", out.size(),
-               has_ranks(impl) ? "has" : "has no", has_ranks(*out[0]) ? "has others" : "has none");
+               ranks.copies || ranks.model ? "has" : "has no",
+               first.copies || first.model ? "has others" : "has none");
     impl.check_ready();
     out.push_back(&impl);
   }
@@ -58,7 +58,7 @@ std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy pol
   std::vector<kernels::StepMemory> memories;
   for (const Impl* i : all) memories.push_back(i->store.memory());
   for (Impl* i : all) i->check_skips();
-  for (Impl* i : all) i->combine();
+  for (Impl* i : all) i->extension->combine();
   std::vector<bool> reached;
   for (Impl* i : all) reached.push_back(i->decide());
   if (policy == SkipPolicy::all) kernels::optim_join(memories, stream);
@@ -109,7 +109,7 @@ std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, 
   bool any = false;
   for (Impl* i : all) {
     if (partial == Partial::drop) i->zero_grad();
-    any = !i->nothing_to_flush() || any;  // it may be a call of all ranks
+    any = !i->extension->nothing_to_flush() || any;  // it may be a call of all ranks
   }
   if (partial == Partial::apply && any) return end_cycles(all, policy);
   return reports_so_far(all);

@@ -45,7 +45,7 @@ void Optimizer::no_samples() try {
   FIRN_CHECK(impl().options.exact.quantum == 0, impl().store.op(),
              "call run_batch() with the samples of all ranks",
              "no_samples() in exact mode, which knows the samples of each rank");
-  FIRN_CHECK(!impl().lent, impl().store.op(),
+  FIRN_CHECK(!impl().store.weights_divided(), impl().store.op(),
              "call run_batch() with the samples of all ranks, or backward() with the sum of a loss "
              "times 0 and weight 0",
              "a micro-step without samples, and weights are divided: this rank has to run what the "
@@ -56,7 +56,7 @@ FIRN_OUT_OF_MEMORY("no_samples")
 
 StepReport Optimizer::step() try {
   impl().require_outside_cycle("step()");
-  impl().require_no_half_batch("step()");
+  impl().extension->check_call(StepExtension::Call::step);
   return impl().step();
 }
 FIRN_OUT_OF_MEMORY("step")
@@ -64,7 +64,7 @@ FIRN_OUT_OF_MEMORY("step")
 StepReport Optimizer::flush(Partial partial) try {
   require_named("flush", "Partial", partial, Partial::drop);
   impl().require_outside_cycle("flush()");
-  if (partial == Partial::apply) impl().require_no_half_batch("flush()");
+  if (partial == Partial::apply) impl().extension->check_call(StepExtension::Call::flush);
   return impl().flush(partial);
 }
 FIRN_OUT_OF_MEMORY("flush")
@@ -139,7 +139,7 @@ void Optimizer::refresh_masters() try {
   FIRN_CHECK(!i.notes.averaged, i.store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
   i.store.show_training_weights();
-  if (i.lent) i.lent->keep_writes();
+  i.extension->take_over_weights();
   i.store.refresh_masters();
 }
 FIRN_OUT_OF_MEMORY("refresh_masters")

@@ -26,7 +26,7 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
   impl.require_outside_cycle("run_cycle()");
-  return impl.call_of_all([&] {
+  return impl.extension->whole_call([&] {
     FIRN_CHECK(micro_steps >= 1, op, "give the number of micro-batches, 1 or more",
                "{} micro-steps make no cycle", micro_steps);
     FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
@@ -50,14 +50,15 @@ StepReport Optimizer::Impl::run_cycle(std::int64_t micro_steps,
   std::optional<RollbackPoint> start;
   if (retry) start.emplace({Rollback::random, Rollback::statistics, Rollback::data});
   for (int attempt = 0;; ++attempt) {
-    about_to_change_restored();
     StepReport report = whole_cycle(
         [&] {
+          if (attempt > 0) start->roll_back();
+          about_to_change_restored();
           hooks.now_and_at_replay([micro_steps](Impl& i) {
             i.about_to_change_cycle();
             i.at.length = micro_steps;
           });
-          run_turns(micro_steps, micro_step);
+          extension->run_micro_steps(micro_steps, micro_step);
         },
         [&] {
           if (start) start->roll_back();
@@ -68,8 +69,6 @@ StepReport Optimizer::Impl::run_cycle(std::int64_t micro_steps,
     // At the minimum the next try would end as this one did.
     if (scaler.scale() >= report.loss_scale() && report.loss_scale() <= scale.options().min)
       return report;
-    await_failure();
-    start->roll_back();
   }
 }
 

@@ -99,7 +99,8 @@ void Optimizer::Impl::keep_if_planned() {
     return;
   runtime::at_dry_end(this,
                       [owner = hooks.handle(), host = keep_host(), call = call, notes = notes,
-                       members = members, ledger = store.ledger(), adopted = store.adopted()] {
+                       members = members, ledger = store.ledger(), adopted = store.adopted(),
+                       put_back_extension = extension->keep()] {
                         const auto alive = owner.lock();
                         if (!alive) return;
                         Impl& i = **alive;
@@ -109,6 +110,7 @@ void Optimizer::Impl::keep_if_planned() {
                         i.members.put_back(members);
                         i.store.ledger() = ledger;
                         i.store.put_back_adopted(adopted);
+                        if (put_back_extension) put_back_extension();
                       });
 }
 

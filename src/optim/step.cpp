@@ -31,17 +31,20 @@ void require_scalar(const ParamStore& store, const Tensor& sum) {
 void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
                                const BackwardPass& pass) {
   require_scalar(store, sum);
-  FIRN_CHECK(options.exact.quantum == 0 || call.in_quantum, store.op(),
-             "call run_batch(samples, micro_batch, loss), which cuts the batch into quanta",
-             "backward() in exact mode: which quantum the loss is of is not known");
+  extension->check_call(StepExtension::Call::backward);
   check_ready();
   warn_if_unscaled();
   GradientLedger& ledger = store.ledger();
-  // A new seed each time: autograd may keep it as a gradient.
-  const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
+  // New memory each time: autograd may keep it as a gradient.
+  const Tensor gradient = empty(sum.shape(), sum.dtype(), sum.device());
   const auto before = hooks.capturing() ? ledger.contributions() : GradientLedger::Counts();
   const bool first = at.micro_steps == 0;
-  micro_step([&] { run_pass(sum, seed, weight, pass, first); });
+  micro_step([&] {
+    const kernels::PendingSeed pending = kernels::pending_seed(
+        store.memory(), policy, gradient.mutable_view(), sum.view(),
+        weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
+    extension->run_pass({*this, sum, gradient, pending, first, pass.retain_graph});
+  });
   ledger.note();
   if (hooks.capturing())
     hooks.at_replay([before, after = ledger.contributions()](Impl& i) {
@@ -57,7 +60,7 @@ void Optimizer::Impl::add_loss(const Loss& loss, const BackwardPass& pass) try {
              "the loss couples the samples of its batch, so the gradients of micro-batches do not "
              "add up to that of the batch, and this cycle has {} micro-steps",
              steps);
-  require_uncoupled(loss.coupled);
+  extension->check_coupled(loss.coupled);
   backward(loss.sum, {.tensor = loss.weight}, pass);
 }
 FIRN_OUT_OF_MEMORY("backward")
@@ -74,37 +77,20 @@ void Optimizer::Impl::begin_micro_step() {
   });
   hooks.now_and_at_replay([](Impl& i) {
     i.about_to_change_cycle();
-    if (i.at.micro_steps == 0 && !runtime::dry_run()) i.note_sums_before();
+    i.extension->begin_micro_step();
     i.at.add_micro_step(i.options.accumulate);
   });
 }
 
-void Optimizer::Impl::run_pass(const Tensor& sum, const Tensor& seed, const LossWeight& weight,
-                               const BackwardPass& pass, bool first) {
-  const kernels::PendingSeed pending = kernels::pending_seed(
-      store.memory(), policy, seed.mutable_view(), sum.view(),
-      weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
-  using Arenas = std::span<const kernels::OptimizerArena>;
-  if (buckets) {
-    const double unit = seed_sums().unit;
-    kernels::optim_begin(pending, Arenas(), store.stream());
-    return take_turn(sum, unit, [&] {
-      const autograd::CycleScope cycle(*this);
-      autograd::backward_from(sum, seed, nullptr, pass.retain_graph, true);
-    });
-  }
-  if (exchanges_beside()) {
-    kernels::optim_begin(pending, first ? Arenas() : store.arenas(), store.stream());
-    return exchange_beside(sum, [&] {
-      const autograd::CycleScope cycle(*this);
-      autograd::backward_from(sum, seed, nullptr, pass.retain_graph, true);
-    });
-  }
-  // In a cycle's first pass no arena holds a gradient, so the loss may compute the seed itself.
-  const bool in_pass = first && autograd::takes_pending_seed(sum);
-  if (!in_pass) kernels::optim_begin(pending, first ? Arenas() : store.arenas(), store.stream());
-  const autograd::CycleScope cycle(*this);
-  autograd::backward_from(sum, seed, in_pass ? &pending : nullptr, pass.retain_graph);
+void Optimizer::Impl::no_samples() {
+  check_ready();
+  const Tensor gradient = zeros({}, DType::f32, store.device());
+  const Tensor loss = zeros({}, DType::f32, store.device());
+  micro_step([&] {
+    const kernels::PendingSeed pending = kernels::pending_seed(
+        store.memory(), policy, gradient.mutable_view(), loss.view(), ConstView{});
+    extension->run_pass({*this, {}, gradient, pending, true, false});
+  });
 }
 
 StepReport Optimizer::Impl::step() {
@@ -120,19 +106,9 @@ StepReport Optimizer::Impl::step() {
 StepReport Optimizer::Impl::flush(Partial partial) {
   check_ready();
   if (partial == Partial::drop) zero_grad();
-  if (partial != Partial::apply || nothing_to_flush()) return report_so_far();
+  if (partial != Partial::apply || extension->nothing_to_flush()) return report_so_far();
   require_own_scale("flush_all()");
   return end_cycle();
-}
-
-bool Optimizer::Impl::nothing_to_flush() const {
-  // Ranks that divide gradients make the same micro-steps, and one that has none is one of all.
-  if (!has_ranks() || buckets || options.exact.quantum > 0 || runtime::dry_run())
-    return at.micro_steps == 0;
-  const Tensor of_all = empty({1}, DType::i64, Device::cpu());
-  *static_cast<std::int64_t*>(of_all.mutable_view().data) = at.micro_steps;
-  ranks->peers().all_reduce(of_all);
-  return of_all.to_vector<std::int64_t>()[0] == 0;
 }
 
 void Optimizer::Impl::zero_grad() {
@@ -142,10 +118,7 @@ void Optimizer::Impl::zero_grad() {
   });
   remember_place();
   drop_members();
-  if (lent) lent->release();
-  kernels::optim_reset(store.memory(), store.stream());
-  forget_on_rank();
-  if (!runtime::dry_run()) exact.forget();
+  extension->drop_cycle();
   hooks.now_and_at_replay([](Impl& i) {
     i.store.ledger().begin_cycle();
     i.now.close();
@@ -174,7 +147,7 @@ bool Optimizer::Impl::count_call() {
 StepReport Optimizer::Impl::end_cycle() {
   const runtime::Span span(runtime::SpanKind::phase, "optimizer step");
   check_skips();  // on a device, of cycles before
-  combine();
+  extension->combine();
   const bool reached = decide();
   compute_rules();
   commit(true);
@@ -203,12 +176,7 @@ bool Optimizer::Impl::decide() {
         of_replay.tell_device(i.store.memory(), i.store.stream());
       }
     });
-  if (model)
-    decide_with_model();
-  else if (buckets)
-    decide_with_parts();
-  else
-    kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
+  extension->decide();
   return at.micro_steps == 0 || ledger.any_noted();
 }
 
@@ -217,7 +185,7 @@ void Optimizer::Impl::compute_rules() {
   if (whole.empty()) return;
   if (whole.spoils_gradients() && !hooks.capturing()) about_to_change_cycle();
   try {
-    autograd::on_every_rank(store.op().c_str(), step_ranks(), [&] {
+    autograd::on_every_rank(store.op().c_str(), extension->ranks(), [&] {
       whole.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());
     });
   } catch (...) {
@@ -232,11 +200,11 @@ void Optimizer::Impl::commit(bool moves_scale) {
   store.whole().commit(memory, store.ledger(), stream);
   kernels::optim_trust_ratios(memory, store.update_arenas(), stream);
   kernels::optim_update(memory, store.update_arenas(), policy, moves_scale, stream);
-  receive_weights();
+  extension->publish_weights();
   hooks.now_and_at_replay([cut = call.cut](Impl& i) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();
-    if (i.now.phase == Phase::combined) i.now.sums_before = i.now.sums_of_all;
+    i.extension->cycle_ended();
     i.now.close();
     i.at.close();
     ++i.at.cycles;

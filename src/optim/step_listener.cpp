@@ -32,7 +32,7 @@ void Optimizer::Impl::tell_listener(const StepReport& report) {
 }
 
 StepListener::StepListener(Optimizer& optimizer, std::function<void(const StepReport&)> heard) {
-  OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
+  OptimizerImpl& impl = OptimizerAccess::impl(optimizer);
   FIRN_CHECK(!impl.notes.listener, impl.store.op(), "one fit() at a time trains an optimizer",
              "another fit() is training with it");
   stop_ = [alive = impl.hooks.handle()] {  // first: this needs memory

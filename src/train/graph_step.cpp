@@ -23,11 +23,11 @@ struct Step::Impl {
   Device device;
   std::function<void()> work;
   std::function<std::int64_t()> variant;
-  std::optional<std::weak_ptr<optim::OptimizerAccess::Impl*>> optimizer;  ///< it may be moved
+  std::optional<std::weak_ptr<optim::OptimizerImpl*>> optimizer;  ///< it may be moved
   std::unordered_map<std::int64_t, Variant> variants;
 
   /// Null for a step without an optimizer. Throws Error if its optimizer is gone.
-  optim::OptimizerAccess::Impl* optimizer_in_use() const {
+  optim::OptimizerImpl* optimizer_in_use() const {
     if (!optimizer) return nullptr;
     const auto alive = optimizer->lock();
     FIRN_CHECK(alive, "graph", "keep the optimizer as long as the graph::Step",

@@ -1,6 +1,6 @@
 // Exact mode: the same bits however a batch is cut, over micro-batches, threads and ranks.
 #include "dist/exact_runs.h"
-#include "optim/ranks/quanta.h"
+#include "optim/exact/quanta.h"
 
 namespace firn::testing {
 namespace {

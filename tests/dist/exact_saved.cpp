@@ -9,7 +9,7 @@
 #include "data/files.h"
 #include "dist/training.h"
 #include "firn/io/checkpoints.h"
-#include "optim/ranks/quanta.h"
+#include "optim/exact/quanta.h"
 
 namespace firn::testing {
 namespace {

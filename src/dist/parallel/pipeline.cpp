@@ -17,8 +17,9 @@
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
+#include "dist/step/model.h"
+#include "dist/step/stage.h"
 #include "optim/impl.h"
-#include "optim/ranks/stage.h"
 #include "tensor/impl.h"
 
 namespace firn::dist {
@@ -309,10 +310,11 @@ optim::StepReport Pipeline::run_batch(optim::Optimizer& optimizer, std::int64_t 
   }
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   require_no_dry_run();
-  return impl.call_of_all([&] {
+  return impl.extension->whole_call([&] {
     require_alike(stages, Work::run_batch, samples, micro_batch, [&] {
       check();
-      FIRN_CHECK(impl.model && impl.model->peers().size() == mesh_.copy().size(), kOp,
+      const auto* const of_model = impl.extension->find<optim::ModelStep>();
+      FIRN_CHECK(of_model && of_model->model().peers().size() == mesh_.copy().size(), kOp,
                  "call distribute(optimizer, mesh) first",
                  "the optimizer does not know the stages");
     });

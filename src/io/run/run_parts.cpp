@@ -102,7 +102,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   auto state =
       whose == SlotsOf::all_ranks ? std::exchange(impl.state_of_all, {}) : impl.state(nullptr);
   if (whose == SlotsOf::this_rank)
-    for (auto& e : impl.batch_in_file()) state.push_back(std::move(e));
+    for (auto& e : impl.extension->entries_in_file()) state.push_back(std::move(e));
   const std::string touched_name = join(prefix, "touched");
   std::vector<std::uint8_t> touched;
   for (const auto& e : state)
@@ -127,11 +127,11 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
   out.back().not_saved = impl.why_not_saved();
-  out.back().in_batch = impl.in_batch();
-  out.back().random_in_batch = impl.call.between_quanta;
-  if (impl.model)
-    out.push_back(
-        slot_of_text(join(prefix, "place"), impl.model->place(), RunSlot::Text::must_agree));
+  const auto in_batch = impl.extension->in_batch();
+  out.back().in_batch = in_batch.yes;
+  out.back().random_in_batch = in_batch.random;
+  if (const std::string place = impl.extension->place(); !place.empty())
+    out.push_back(slot_of_text(join(prefix, "place"), place, RunSlot::Text::must_agree));
   return out;
 }
 
@@ -191,7 +191,7 @@ RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
                       [name = std::move(name), &optimizer](SlotsOf whose) {
                         return optimizer_slots(name, optimizer, whose);
                       },
-                      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).step_ranks(); },
+                      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).extension->ranks(); },
                       [&optimizer] { optim::OptimizerAccess::impl(optimizer).gather_state(); }});
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}

@@ -15,17 +15,7 @@ StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t
   auto& impl = OptimizerAccess::impl(optimizer);
   impl.require_no_cycle();
   const BatchScope batch(impl, samples);
-  if (impl.options.exact.quantum > 0) return run_exact(optimizer, samples, loss, between);
-  const Share share = impl.share_of(samples);
-  const OthersScope others(impl, [&] {
-    const std::int64_t first = share.size() > 0 ? share.first : 0;
-    return loss(first, std::min(first + size, share.size() > 0 ? share.last : samples));
-  });
-  if (share.size() == 0) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });
-  return impl.run_cycle(1 + (share.size() - 1) / size, [&](std::int64_t i) {
-    const std::int64_t first = share.first + i * size;
-    impl.add_loss(loss(first, first + std::min(size, share.last - first)));
-  });
+  return impl.extension->run_batch(optimizer, samples, size, loss, between);
 }
 
 std::string refusal_to_split(const std::string& layer) {

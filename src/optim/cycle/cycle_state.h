@@ -48,22 +48,12 @@ struct Cut {
   std::int64_t cycles = 0;  ///< at its end
 };
 
-/// The call under way that makes a whole cycle, and what other ranks know of it.
+/// The call under way that makes a whole cycle.
 struct CallState {
-  const char* maker = nullptr;     ///< its name, or null
-  std::int64_t batch = 0;          ///< samples of run_batch(), on all ranks
-  std::int64_t parts = 0;          ///< of step_two_pass()
-  std::int64_t planned_turns = 0;  ///< micro-steps of this rank's cycle; 0: not known
-  std::int64_t turns_of_all = 0;   ///< the most that a rank has planned
-  bool in_quantum = false;         ///< the backward pass of a quantum is under way
-  /// While MicroBatch::between is under way: where the random stream was at its begin.
-  std::optional<RandomKey> between_quanta = {};
+  const char* maker = nullptr;  ///< its name, or null
+  std::int64_t batch = 0;       ///< samples of run_batch(), on all ranks
+  std::int64_t parts = 0;       ///< of step_two_pass()
   Cut cut = {};
-  bool begun = false;            ///< it has begun a cycle
-  bool attempted = false;        ///< it makes a cycle, of which nothing may be there
-  bool failure_told = true;      ///< no rank waits to hear how this rank's turn or cycle went
-  bool ended_by_others = false;  ///< when told of a failure, others had failed for good
-  std::int64_t dropped = 0;      ///< cycles that this rank has dropped since the last step
 };
 
 /// Settings that calls may change, and what was noticed: both outlive cycles.

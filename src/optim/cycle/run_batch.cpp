@@ -69,7 +69,7 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
 /// While it lives, the cycle's report says how the batch was cut.
 class CutScope {
  public:
-  CutScope(OptimizerAccess::Impl& impl, std::int64_t micro_batch, std::int64_t retries)
+  CutScope(OptimizerImpl& impl, std::int64_t micro_batch, std::int64_t retries)
       : impl_(impl) {
     impl_.call.cut = {.micro_batch = micro_batch, .retries = retries};
   }
@@ -78,20 +78,20 @@ class CutScope {
   CutScope& operator=(const CutScope&) = delete;
 
  private:
-  OptimizerAccess::Impl& impl_;
+  OptimizerImpl& impl_;
 };
 
 /// A whole cycle in micro-batches of impl.notes.split_size, or as often halved as memory asks for.
 StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBatch& ask,
                        const LossOf& loss) {
-  OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
+  OptimizerImpl& impl = OptimizerAccess::impl(optimizer);
   const std::string op = impl.store.op();
   const std::int64_t quantum = impl.options.exact.quantum;
   std::optional<RollbackPoint> start;
   const bool capturing = impl.hooks.capturing();
   const bool halve = ask.halve_on_out_of_memory && !capturing;
   if (halve) start.emplace();
-  const std::int64_t dropped = impl.call.dropped, begun = impl.notes.split_size;
+  const std::int64_t begun = impl.notes.split_size;
   for (std::int64_t retries = 0;; ++retries) {
     const std::int64_t size = std::min(impl.notes.split_size, samples);
     const autograd::CouplingScope coupling;
@@ -101,10 +101,10 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
       return run_in_parts(optimizer, samples, size, loss, ask.between);
     } catch (const OutOfMemory& e) {
       if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
-      if (impl.call.ended_by_others) throw;
+      if (!impl.extension->may_try_again()) throw;
       if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
       // The stream of exact mode is that of all ranks, on which the others go on.
-      if (quantum > 0 && impl.has_ranks()) {
+      if (quantum > 0 && impl.extension->copies()) {
         start->roll_back(Rollback::statistics);
         start->roll_back(Rollback::data);
       } else {
@@ -118,13 +118,12 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
             e.requested_bytes());
       const bool refused = !coupling.layer.empty() && !ask.split_statistics;
       if (size == 1 || refused) impl.notes.split_size = begun;  // none has worked
-      impl.agree_to_retry(size > 1 && !refused);
+      impl.extension->agree_to_retry(size > 1 && !refused);
       if (size == 1) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
       if (refused)
         throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),
                           e.requested_bytes());
     }
-    impl.call.dropped = dropped;  // what follows are the same samples
     impl.notes.split_size = size - size / 2;
   }
 }
@@ -136,7 +135,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
   impl.require_outside_cycle("run_batch()");
-  return impl.call_of_all([&] {
+  return impl.extension->whole_call([&] {
     require_batch(op, samples, loss);
     FIRN_CHECK(micro_batch >= 1, op, "give 1 or more; MicroBatch::within(bytes) plans it",
                "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
@@ -154,7 +153,7 @@ FIRN_OUT_OF_MEMORY("run_batch")
 namespace {
 
 /// Throws Error unless run_batch() can cut these samples as it is asked to.
-void require_cut(const OptimizerAccess::Impl& impl, std::int64_t samples, const MicroBatch& ask,
+void require_cut(const OptimizerImpl& impl, std::int64_t samples, const MicroBatch& ask,
                  const LossOf& loss) {
   const std::string& op = impl.store.op();
   require_batch(op, samples, loss);
@@ -175,7 +174,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
                                 const LossOf& loss) try {
   Impl& impl = this->impl();
   impl.require_outside_cycle("run_batch()");
-  return impl.call_of_all([&] {
+  return impl.extension->whole_call([&] {
     require_cut(impl, samples, ask, loss);
     impl.require_no_cycle();
     if (!same(impl.notes.split, ask) || impl.notes.split_size == 0) {

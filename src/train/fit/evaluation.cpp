@@ -20,8 +20,7 @@ void validate_into(EpochReport& report, const Parts& parts, const Objective& obj
   // A rank without samples calls no module, so weights that ranks divide come before.
   std::deque<optim::WholeWeights> whole;
   if (group.size() > 1)
-    for (const auto& optimizer : parts.optimizers)
-      if (optim::OptimizerAccess::impl(optimizer.object).lent) whole.emplace_back(optimizer.object);
+    for (const auto& optimizer : parts.optimizers) whole.emplace_back(optimizer.object);
   for (const auto& metric : options.metrics) metric->reset();
   metrics::MeanLoss mean;
   options.validate->seek({0, 0});  // all of it, wherever an exception or the user has left it

@@ -83,7 +83,8 @@ const FitOptions& checked(const Parts& parts, const FitOptions& o, const dist::G
       FIRN_CHECK(&parts.optimizers[k].object.get() != &optimizer.get(), kOp, "give it once",
                  "optimizers {} and {} are the same one", k, i);
     const auto& impl = optim::OptimizerAccess::impl(optimizer);
-    const bool distributed = impl.has_ranks() || impl.model;
+    const auto ranks = impl.extension->ranks();
+    const bool distributed = ranks.copies || ranks.model;
     FIRN_CHECK(distributed == (group.size() > 1), kOp,
                distributed ? "give the Loader, or FitOptions, the group"
                            : "call dist::distribute() for each optimizer first",

@@ -1,20 +1,24 @@
-// Exact mode (StepOptions::exact): the gradients of a cycle are added quantum by quantum in a fixed
-// tree, so that they have the same bits however the cycle is cut and whoever computes its parts.
+// The sums of exact mode (StepOptions::exact): the gradients of a cycle are added quantum by quantum
+// in a fixed tree, so that they have the same bits however the cycle is cut and whoever computes its
+// parts.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "firn/optim/optimizer.h"
-#include "optim/ranks/exchange.h"
-#include "optim/ranks/quanta.h"
+#include "autograd/peers.h"
+#include "firn/random.h"
+#include "kernels/math/optim/cycle_sums.h"
+#include "optim/exact/quanta.h"
+#include "optim/store/param_store.h"
 
 namespace firn::optim {
+
+using math::CycleSums;
 
 /// The sums of the cycle under way.
 class ExactSums {
@@ -166,11 +170,5 @@ class ExactSums {
   Tensor before_;                     ///< if in_memory(): u8, a math::SeedSums
   std::vector<Tensor> free_scalars_;  ///< of parts
 };
-
-/// Optimizer::run_batch() in exact mode: each quantum is a micro-step. `between` is that of
-/// MicroBatch.
-StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
-                     const std::function<Loss(std::int64_t first, std::int64_t last)>& loss,
-                     const std::function<void(std::int64_t done)>& between);
 
 }  // namespace firn::optim

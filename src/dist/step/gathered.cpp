@@ -1,4 +1,4 @@
-#include "optim/ranks/lent.h"
+#include "dist/step/gathered.h"
 
 #include <algorithm>
 #include <exception>
@@ -19,7 +19,7 @@ Tensor own_part(const ParamStore::Bucket& b, const Tensor& memory, int rank) {
 
 }  // namespace
 
-LentWeights::LentWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers,
+GatheredWeights::GatheredWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers,
                          Meet meet, Fail fail)
     : store_(store), peers_(std::move(peers)), meet_(std::move(meet)), fail_(std::move(fail)) {
   const auto& buckets = store_.buckets();
@@ -34,20 +34,20 @@ LentWeights::LentWeights(const ParamStore& store, std::shared_ptr<const autograd
     if (store_.weight(i).bytes() > 0) store_.weight(i).lend(this);
 }
 
-LentWeights::~LentWeights() {
+GatheredWeights::~GatheredWeights() {
   drop();
   for (std::size_t i = 0; i < store_.ledger().size(); ++i)
     if (store_.weight(i).bytes() > 0) store_.weight(i).lend(nullptr);
 }
 
-void LentWeights::fetch(Storage& storage) {
+void GatheredWeights::fetch(Storage& storage) {
   keep_if_planned();
   const std::size_t b = bucket_of_.at(&storage);
   if (!loans_[b].memory.defined()) bring(b);
   give(b);
 }
 
-void LentWeights::bring(std::size_t b) {
+void GatheredWeights::bring(std::size_t b) {
   const runtime::DoNotSkip really;
   const ParamStore::Bucket& bucket = store_.buckets()[b];
   if (holds_ == 0)
@@ -62,7 +62,7 @@ void LentWeights::bring(std::size_t b) {
   if (peers_->overlaps()) look_ahead(b);
 }
 
-Tensor LentWeights::prepare(std::size_t b) {
+Tensor GatheredWeights::prepare(std::size_t b) {
   const ParamStore::Bucket& bucket = store_.buckets()[b];
   Tensor memory;
   try {
@@ -78,7 +78,7 @@ Tensor LentWeights::prepare(std::size_t b) {
   return memory;
 }
 
-Tensor LentWeights::take_ahead(std::size_t b) {
+Tensor GatheredWeights::take_ahead(std::size_t b) {
   if (!foresight_.ahead) return {};
   const bool is_it = *foresight_.ahead == b;
   foresight_.ahead.reset();
@@ -87,7 +87,7 @@ Tensor LentWeights::take_ahead(std::size_t b) {
   return is_it ? memory : Tensor();
 }
 
-void LentWeights::look_ahead(std::size_t b) {
+void GatheredWeights::look_ahead(std::size_t b) {
   Foresight& f = foresight_;
   constexpr std::size_t kMost = std::size_t{1} << 16;  // no step may ever end
   if (f.now.size() < kMost) f.now.push_back(b);
@@ -106,13 +106,13 @@ void LentWeights::look_ahead(std::size_t b) {
       });
 }
 
-void LentWeights::end_step() noexcept {
+void GatheredWeights::end_step() noexcept {
   foresight_.before.swap(foresight_.now);
   foresight_.now.clear();
   foresight_.place = 0;
 }
 
-void LentWeights::give(std::size_t b) noexcept {
+void GatheredWeights::give(std::size_t b) noexcept {
   Loan& loan = loans_[b];
   const ParamStore::Bucket& bucket = store_.buckets()[b];
   for (std::size_t j = 0; j < bucket.parameters.size(); ++j) {
@@ -126,7 +126,7 @@ void LentWeights::give(std::size_t b) noexcept {
   loan.depth = autograd::reading ? autograd::reading->depth : 0;
 }
 
-void LentWeights::keep_writes(std::size_t b) {
+void GatheredWeights::keep_writes(std::size_t b) {
   Loan& loan = loans_[b];
   const ParamStore::Bucket& bucket = store_.buckets()[b];
   const auto version = [&](std::size_t j) { return store_.weight(bucket.parameters[j]).version(); };
@@ -140,19 +140,19 @@ void LentWeights::keep_writes(std::size_t b) {
   for (std::size_t j = 0; j < bucket.parameters.size(); ++j) loan.versions[j] = version(j);
 }
 
-void LentWeights::keep_writes() {
+void GatheredWeights::keep_writes() {
   keep_if_planned();
   for (std::size_t b = 0; b < loans_.size(); ++b)
     if (loans_[b].here) keep_writes(b);
 }
 
-void LentWeights::take_back(std::size_t b) noexcept {
+void GatheredWeights::take_back(std::size_t b) noexcept {
   for (const std::size_t i : store_.buckets()[b].parameters)
     if (store_.weight(i).bytes() > 0) store_.weight(i).go();
   loans_[b].here = false;
 }
 
-void LentWeights::end_of_scope(int depth) noexcept {
+void GatheredWeights::end_of_scope(int depth) noexcept {
   if (holds_ > 0) return;
   try {
     keep_if_planned();
@@ -165,7 +165,7 @@ void LentWeights::end_of_scope(int depth) noexcept {
   }
 }
 
-void LentWeights::drop() noexcept {
+void GatheredWeights::drop() noexcept {
   for (std::size_t b = 0; b < loans_.size(); ++b) {
     if (loans_[b].here) take_back(b);
     loans_[b].memory = Tensor();
@@ -176,19 +176,19 @@ void LentWeights::drop() noexcept {
   }
 }
 
-void LentWeights::release() {
+void GatheredWeights::release() {
   if (holds_ > 0) return;
   keep_if_planned();
   keep_writes();
   drop();
 }
 
-std::shared_ptr<void> LentWeights::hold() {
+std::shared_ptr<void> GatheredWeights::hold() {
   ++holds_;
   std::shared_ptr<void> out(this, [self = std::weak_ptr(self_)](void*) {
     const auto alive = self.lock();
     if (!alive) return;
-    auto& lent = static_cast<LentWeights&>(**alive);
+    auto& lent = static_cast<GatheredWeights&>(**alive);
     if (--lent.holds_ > 0) return;
     lent.end_of_scope(0);
     for (Loan& loan : lent.loans_) loan.memory = Tensor();
@@ -200,13 +200,13 @@ std::shared_ptr<void> LentWeights::hold() {
   return out;
 }
 
-void LentWeights::keep_if_planned() {
+void GatheredWeights::keep_if_planned() {
   if (!runtime::planning()) [[likely]]
     return;
   runtime::at_dry_end(this, [self = std::weak_ptr(self_), loans = loans_, foresight = foresight_] {
     const auto alive = self.lock();
     if (!alive) return;
-    auto& lent = static_cast<LentWeights&>(**alive);
+    auto& lent = static_cast<GatheredWeights&>(**alive);
     lent.foresight_.ahead.reset();  // of the plan, which has begun nothing
     lent.drop();
     lent.foresight_ = foresight;

@@ -24,7 +24,9 @@ class InterleavedQuanta final : public autograd::BatchParts {
  public:
   /// So many quanta are this rank's. All ranks of the optimizer make one. `why_alone`: why quanta
   /// cannot meet in this batch, or null.
-  InterleavedQuanta(OptimizerAccess::Impl& impl, std::int64_t quanta, const char* why_alone);
+  /// `in_quantum` says whether the backward pass of the running quantum is under way.
+  InterleavedQuanta(OptimizerImpl& impl, bool& in_quantum, std::int64_t quanta,
+                    const char* why_alone);
   InterleavedQuanta(const InterleavedQuanta&) = delete;
   InterleavedQuanta& operator=(const InterleavedQuanta&) = delete;
 
@@ -76,7 +78,8 @@ class InterleavedQuanta final : public autograd::BatchParts {
   const std::string& op() const noexcept;
   const autograd::Peers* peers() const noexcept;
 
-  OptimizerAccess::Impl& impl_;
+  OptimizerImpl& impl_;
+  bool& in_quantum_;
   const char* why_alone_;
   std::vector<Quantum> quanta_;
   std::int64_t turn_ = 0;

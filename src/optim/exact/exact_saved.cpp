@@ -6,8 +6,9 @@
 
 #include "base/check.h"
 #include "kernels/copy.h"
+#include "optim/exact/exact_step.h"
 #include "optim/impl.h"
-#include "optim/ranks/exact.h"
+#include "optim/store/flat.h"
 
 namespace firn::optim {
 namespace {
@@ -114,17 +115,21 @@ ExactSums::Partial ExactSums::collect_nodes(const ParamStore& store, Partial out
   return out;
 }
 
-// ---- Of the optimizer ----
+// ---- The step's part ----
 
-void Optimizer::Impl::require_no_half_batch(const char* name) const {
-  const auto& loaded = exact.loaded();
-  FIRN_CHECK(!loaded, store.op(), "go on with it in run_batch(), or drop it with zero_grad()",
-             "{} while a part of a batch of {} samples is loaded", name, loaded->samples);
+std::string ExactStep::why_not_saved() const {
+  if (step.call.batch > 0 && !between_)
+    return "a run_batch() is under way; it can be saved in MicroBatch::between";
+  return StepExtension::why_not_saved();
 }
 
-std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
-  std::vector<StateEntry> out;
-  if (options.exact.quantum == 0) return out;
+StepExtension::InBatch ExactStep::in_batch() const noexcept {
+  return {.yes = between_.has_value() || sums_.loaded(), .random = between_};
+}
+
+std::vector<StateEntry> ExactStep::entries_in_file() {
+  std::vector<StateEntry> out = StepExtension::entries_in_file();
+  ParamStore& store = step.store;
   struct Read {
     ExactSums::Partial partial;
     std::size_t parameters = 0;
@@ -144,14 +149,14 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
       if (read->parameters++ == 0) {
         nodes.resize(count);
         for (auto& node : nodes) {
-          node.gradients = store.reserve_gradients();
+          node.gradients = step.store.reserve_gradients();
           for (const Tensor& t : node.gradients)
             zero_bytes(t.impl()->data(), t.device(), t.bytes());
         }
       }
-      if (nodes.size() != count) fail_foreign(store.op(), "parameters have other numbers of sums");
+      if (nodes.size() != count) fail_foreign(step.store.op(), "parameters have other numbers of sums");
       for (std::size_t j = 0; j < count; ++j)
-        store.store_gradient(rows[static_cast<std::int64_t>(j)], nodes[j].gradients, i);
+        step.store.store_gradient(rows[static_cast<std::int64_t>(j)], nodes[j].gradients, i);
       return [] {};
     };
   }
@@ -160,28 +165,28 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
   of_batch.tensor = empty({0}, DType::u8, Device::cpu());
   of_batch.any_rows = true;
   of_batch.prepare = [this, read, n](const Tensor& bytes) -> std::function<void()> {
-    require_outside_cycle("load_run()");
+    step.require_outside_cycle("load_run()");
     if (!bytes.defined()) {
-      if (read->parameters > 0) fail_foreign(store.op(), "there are sums alone");
-      return [this] { exact.forget(); };
+      if (read->parameters > 0) fail_foreign(step.store.op(), "there are sums alone");
+      return [this] { sums_.forget(); };
     }
     ExactSums::Partial& partial = read->partial;
     BatchHeader header;
     const auto size = static_cast<std::size_t>(bytes.numel());
     const auto* from = bytes.view().as<std::uint8_t>();
-    if (size < sizeof(header)) fail_foreign(store.op(), "the header is cut off");
+    if (size < sizeof(header)) fail_foreign(step.store.op(), "the header is cut off");
     std::memcpy(&header, from, sizeof(header));
-    FIRN_CHECK(header.quantum == options.exact.quantum, store.op(),
+    FIRN_CHECK(header.quantum == step.options.exact.quantum, step.store.op(),
                "load it with the quantum that it was saved with",
                "the run was saved within a batch in quanta of {} samples, and the optimizer has "
                "quanta of {}",
-               header.quantum, options.exact.quantum);
+               header.quantum, step.options.exact.quantum);
     if (header.samples < 1 || read->parameters != n ||
         header.nodes != static_cast<std::int64_t>(partial.nodes.size()) ||
         size != sizeof(header) + partial.nodes.size() * sizeof(NodeRecord) + n)
-      fail_foreign(store.op(), "the numbers do not fit");
+      fail_foreign(step.store.op(), "the numbers do not fit");
     from += sizeof(header);
-    const std::int64_t quanta = 1 + (header.samples - 1) / options.exact.quantum;
+    const std::int64_t quanta = 1 + (header.samples - 1) / step.options.exact.quantum;
     std::int64_t end = 0;
     for (auto& node : partial.nodes) {
       NodeRecord record;
@@ -190,7 +195,7 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
       const QuantumRange& range = record.range;
       if (range.first < end || range.count < 1 || range.count > quanta - range.first ||
           (range.count & (range.count - 1)) != 0 || range.first % range.count != 0)
-        fail_foreign(store.op(), "a sum is of no node");
+        fail_foreign(step.store.op(), "a sum is of no node");
       end = range.first + range.count;
       node.range = range;
       node.sums = record.sums;
@@ -200,24 +205,32 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
     partial.received.assign(from, from + n);
     auto taken = std::make_shared<ExactSums::Partial>(std::move(partial));
     return [this, taken]() mutable {
-      exact.forget();
-      exact.resume(std::move(taken));
+      sums_.forget();
+      sums_.resume(std::move(taken));
     };
   };
   return out;
 }
 
-void Optimizer::Impl::add_batch_so_far(std::vector<StateEntry>& state,
-                                       const std::vector<std::uint8_t>& received) {
-  const autograd::Peers* const peers = has_ranks() ? &ranks->peers() : nullptr;
-  const ExactSums::Partial partial = exact.collect(store, call.batch, received, peers);
-  autograd::on_every_rank(store.op().c_str(), peers, [&] { add_batch(state, partial); });
+void ExactStep::add_cycle_of_all(std::vector<StateEntry>& state) {
+  if (!in_batch().yes) return StepExtension::add_cycle_of_all(state);
+  const std::string& op = step.store.op();
+  const autograd::Peers* const peers = copies();
+  std::vector<std::uint8_t> received;
+  autograd::on_every_rank(op.c_str(), peers, [&] {
+    received = sums_.loaded() ? sums_.loaded()->received : sums_.received();
+  });
+  if (!runtime::dry_run()) announce(Event::save, received);
+  const ExactSums::Partial partial = sums_.collect(step.store, step.call.batch, received, peers);
+  autograd::on_every_rank(op.c_str(), peers, [&] { add_batch(state, partial); });
 }
 
-void Optimizer::Impl::add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial) {
+void ExactStep::add_batch(std::vector<StateEntry>& state,
+                          const ExactSums::Partial& partial) const {
+  const ParamStore& store = step.store;
   // The rest of the state is that before the batch.
-  const Tensor step_state = store.step_state().clone(), progress = progress_memory.clone();
-  const math::SeedSums sums = at.micro_steps > 0 ? now.sums_before : seed_sums();
+  const Tensor step_state = store.step_state().clone(), progress = step.progress_memory.clone();
+  const math::SeedSums sums = step.at.micro_steps > 0 ? step.now.sums_before : step.seed_sums();
   write_bytes(step_state, &sums, sizeof(sums));
   reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>())->close();
   for (StateEntry& e : state) {
@@ -225,10 +238,10 @@ void Optimizer::Impl::add_batch(std::vector<StateEntry>& state, const ExactSums:
     if (e.name == "cycle") e.tensor = progress;
     if (e.name == "touched") e.tensor = zeros(e.tensor.shape(), DType::u8, Device::cpu());
   }
-  if (has_ranks() && ranks->peers().rank() != 0) return;  // rank 0 writes
+  if (copies() && copies()->rank() != 0) return;  // rank 0 writes
   const auto nodes = static_cast<std::int64_t>(partial.nodes.size());
   const std::vector<Tensor> rows = store.reserve_rows(nodes);
-  const BatchHeader header{partial.samples, options.exact.quantum, nodes, partial.random};
+  const BatchHeader header{partial.samples, step.options.exact.quantum, nodes, partial.random};
   std::vector<std::uint8_t> bytes(sizeof(header));
   std::memcpy(bytes.data(), &header, sizeof(header));
   for (std::int64_t j = 0; j < nodes; ++j) {

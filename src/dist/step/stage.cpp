@@ -1,4 +1,4 @@
-#include "optim/ranks/stage.h"
+#include "dist/step/stage.h"
 
 #include <span>
 
@@ -15,7 +15,7 @@ StepReport run_stage(
   auto& impl = OptimizerAccess::impl(optimizer);
   impl.require_no_cycle();
   const BatchScope batch(impl, samples);
-  const Share share = impl.share_of(samples);
+  const Share share = impl.extension->share_of(samples);
   if (share.size() == 0) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });
   const StageCycle cycle{share.first, share.last, micro_batch};
   return impl.run_cycle(cycle.micro_batches(), [&](std::int64_t i) { micro_step(cycle, i); });

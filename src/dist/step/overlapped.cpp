@@ -1,6 +1,9 @@
-#include "optim/ranks/overlap.h"
+#include "dist/step/overlapped.h"
+
+#include <exception>
 
 #include "base/check.h"
+#include "autograd/cycle.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -60,38 +63,40 @@ void OverlappedSums::exchange_next() {
   peers_.begin_all_reduce(sum);
 }
 
-// ---- Of the optimizer ----
+// ---- The step ----
 
-bool Optimizer::Impl::exchanges_beside() const noexcept {
-  return overlapped && call.batch > 0 && at.micro_steps == call.planned_turns &&
-         !runtime::dry_run();
-}
-
-void Optimizer::Impl::exchange_beside(const Tensor& sum, const std::function<void()>& pass) {
-  const autograd::Peers& peers = ranks->peers();
-  std::vector<std::uint8_t> nothing(store.ledger().size());
-  const RankRecord mine = record_of_turn(autograd::Outcome::done);
+void OverlappedStep::run_pass(const Pass& pass) {
+  const bool last =
+      step.call.batch > 0 && step.at.micro_steps == call_.planned && !runtime::dry_run();
+  if (!last) return ReplicatedStep::run_pass(pass);
+  pass.begin();
+  std::vector<std::uint8_t> nothing(step.store.ledger().size());
+  const RankRecord mine = record_of_pass(autograd::Outcome::done);
   const double of_all = sum_of(tell(mine, nothing)).unit;
-  call.failure_told = true;  // if this fails, all agree on that
+  call_.failure_told = true;  // if this fails, all agree on that
   {
-    const autograd::CycleScope cycle(*this);
-    overlapped->begin_pass(sum, of_all / mine.sums.unit);
+    const autograd::CycleScope cycle(step);
+    sums_.begin_pass(pass.output(), of_all / mine.sums.unit);
   }
   std::exception_ptr failure;
   try {
-    if (pass) pass();
+    if (pass.has_samples()) pass.run(true);
   } catch (...) {
     failure = std::current_exception();
   }
   try {
-    overlapped->end_pass();
-    peers.agree(store.op().c_str(), autograd::outcome_of(failure));
+    sums_.end_pass();
+    peers().agree(step.store.op().c_str(), autograd::outcome_of(failure));
   } catch (...) {
-    // What this rank has met says more, unless another rank has ended the cycle for all.
+    // The failure of this rank says more, unless another rank has ended the cycle for all.
     if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }
   if (failure) std::rethrow_exception(failure);
-  now.exchanged = true;
+  step.now.exchanged = true;
+}
+
+void OverlappedStep::add_gradients(double unit, double of_all) {
+  if (!step.now.exchanged) ReplicatedStep::add_gradients(unit, of_all);
 }
 
 }  // namespace firn::optim

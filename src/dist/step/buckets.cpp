@@ -1,4 +1,4 @@
-#include "optim/ranks/buckets.h"
+#include "dist/step/buckets.h"
 
 #include <utility>
 

@@ -9,6 +9,7 @@
 
 #include "autograd/node.h"
 #include "autograd/peers.h"
+#include "dist/step/replicated.h"
 #include "optim/store/param_store.h"
 
 namespace firn::optim {
@@ -40,6 +41,22 @@ class OverlappedSums final : public autograd::Collector {
   std::vector<std::int64_t> open_;  ///< leaves of each piece that are awaited
   std::size_t next_ = 0;            ///< to be exchanged
   double factor_ = 1;
+};
+
+/// Ranks that exchange so in the last micro-step of a run_batch().
+class OverlappedStep final : public ReplicatedStep {
+ public:
+  OverlappedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,
+                 std::int64_t number)
+      : ReplicatedStep(of, std::move(peers), number), sums_(of.store, this->peers()) {}
+
+  void run_pass(const Pass& pass) override;
+
+ protected:
+  void add_gradients(double unit, double of_all) override;
+
+ private:
+  OverlappedSums sums_;
 };
 
 }  // namespace firn::optim

@@ -20,19 +20,19 @@
 
 namespace firn::optim {
 
-class LentWeights final : public StorageLender, public autograd::Lender {
+class GatheredWeights final : public StorageLender, public autograd::Lender {
  public:
   /// Called before the ranks bring a bucket together: they tell each other which one.
   using Meet = std::function<void(std::size_t bucket)>;
   /// Called in place of that by a rank which has no memory for the bucket: the others throw, too.
   using Fail = std::function<void(const std::exception_ptr& failure)>;
   /// From now on the weights are lent here. Told of scopes of this thread.
-  LentWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Meet meet,
+  GatheredWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Meet meet,
               Fail fail);
   /// The weights have no values from now on.
-  ~LentWeights();
-  LentWeights(const LentWeights&) = delete;
-  LentWeights& operator=(const LentWeights&) = delete;
+  ~GatheredWeights();
+  GatheredWeights(const GatheredWeights&) = delete;
+  GatheredWeights& operator=(const GatheredWeights&) = delete;
 
   /// A call of all ranks, as reading is.
   void fetch(Storage& storage) override;

@@ -1,5 +1,5 @@
 // The decision of a step that is made by ranks with parts of one model.
-#include "optim/ranks/model.h"
+#include "dist/step/model.h"
 
 #include <fmt/format.h>
 
@@ -100,33 +100,32 @@ math::GradientSummary ModelRanks::tell(const std::string& op, const ModelRecord&
   return out;
 }
 
-void Optimizer::Impl::decide_with_model() {
+autograd::StepRanks ModelStep::ranks() const noexcept {
+  return {next().copies(), &model_.peers()};
+}
+
+void ModelStep::decide() {
   if (runtime::dry_run()) return;
+  const ParamStore& store = step.store;
   runtime::refuse_capture(store.op().c_str(), store.device(), "ranks exchange what they decide by");
-  const Phase before = std::exchange(now.phase, Phase::failed);
-  const math::SeedSums sums = seed_sums();
-  ModelRecord mine{.optimizer = number,
-                   .cycles = at.cycles,
-                   .dropped = call.dropped,
+  auto& copies = static_cast<ReplicatedStep&>(next());
+  const Phase before = std::exchange(step.now.phase, Phase::failed);
+  const math::SeedSums sums = step.seed_sums();
+  ModelRecord mine{.optimizer = copies.number(),
+                   .cycles = step.at.cycles,
+                   .dropped = copies.dropped(),
                    .micro_steps = sums.micro_steps,
                    .rate = store.read_state().learning_rate,
-                   .scale = policy.scale.scaled ? scaler.scale() : 1,
+                   .scale = step.policy.scale.scaled ? step.scaler.scale() : 1,
                    .unit = sums.unit,
                    .weight = sums.weight_sum,
                    .loss = sums.loss_sum};
-  const kernels::StepMemory memory = store.memory();
-  const auto summary_of = [&](const Tensor& of) {
-    if (buckets) return summary_of_parts(of);
-    math::GradientSummary out;
-    kernels::optim_summarize(memory, store.arenas(), policy, of.view(), out, store.stream());
-    return out;
-  };
-  mine.divided = summary_of(model->divided());
-  mine.whole = summary_of(model->whole());
-  const math::GradientSummary all = model->tell(store.op(), mine);
-  call.dropped = 0;
-  kernels::optim_decide(memory, policy, all, store.stream());
-  now.phase = before;
+  mine.divided = summarize(model_.divided());
+  mine.whole = summarize(model_.whole());
+  const math::GradientSummary all = model_.tell(store.op(), mine);
+  copies.clear_dropped();
+  kernels::optim_decide(store.memory(), step.policy, all, store.stream());
+  step.now.phase = before;
 }
 
 }  // namespace firn::optim

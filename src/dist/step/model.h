@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "autograd/peers.h"
+#include "dist/step/replicated.h"
 #include "kernels/math/optim/step_state.h"
 #include "optim/store/param_store.h"
 
@@ -50,6 +51,22 @@ class ModelRanks {
   Tensor divided_, whole_;
   Tensor mine_, all_;  ///< u8: a record, and those of all ranks
   std::vector<ModelRecord> records_;
+};
+
+/// The step of such a rank, which has copies of its part on the ranks of `copies`, or none.
+class ModelStep final : public StepExtension {
+ public:
+  ModelStep(OptimizerImpl& of, std::unique_ptr<ReplicatedStep> copies, ModelRanks model)
+      : StepExtension(of, std::move(copies)), model_(std::move(model)) {}
+
+  const ModelRanks& model() const noexcept { return model_; }
+
+  autograd::StepRanks ranks() const noexcept override;
+  std::string place() const override { return model_.place(); }
+  void decide() override;
+
+ private:
+  ModelRanks model_;
 };
 
 }  // namespace firn::optim

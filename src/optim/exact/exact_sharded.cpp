@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/copy.h"
-#include "optim/ranks/exact.h"
+#include "optim/exact/exact_sums.h"
 #include "optim/store/division.h"
 
 namespace firn::optim {

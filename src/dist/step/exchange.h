@@ -1,6 +1,5 @@
-// What an optimizer keeps for cycles that several ranks make together. Each rank collects the
-// gradients of its own samples; before the decision the sums become those of all ranks. So every
-// rank decides and updates alike, and needs to know nothing else of the others.
+// Records that ranks exchange about their cycles: where each one is, and the scalars of its sums.
+// Ranks that are not at the same place throw, on every rank.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +10,7 @@
 
 #include "autograd/peers.h"
 #include "kernels/math/optim/cycle_sums.h"
+#include "optim/store/flat.h"
 #include "optim/store/param_store.h"
 
 namespace firn::optim {
@@ -68,17 +68,10 @@ class RankExchange {
 
 /// What the cycles of all ranks are together, in the smallest unit of those that have a weight: no
 /// sum can leave the range of f32 by it.
+CycleSums sum_of(std::span<const CycleSums> sums);
 CycleSums sum_of(std::span<const RankRecord> records);
 
 /// Adds what other gradients come to. The first culprit stays, and `any`.
 void add_summary(math::GradientSummary& to, const math::GradientSummary& from) noexcept;
-
-/// The first bytes of a tensor, on any device, become those at `from`.
-void write_bytes(const Tensor& to, const void* from, std::size_t bytes);
-
-/// Flat gradients: y = factor y.
-void scale_gradient(const Tensor& y, double factor, Stream stream);
-/// y = a x + b y, where a and b are powers of two: one rounding.
-void add_gradient(const Tensor& x, double a, const Tensor& y, double b, Stream stream);
 
 }  // namespace firn::optim

@@ -1,4 +1,4 @@
-#include "optim/ranks/interleaved.h"
+#include "optim/exact/interleaved.h"
 
 #include <algorithm>
 #include <cstring>
@@ -22,13 +22,16 @@ std::string in_words(const autograd::BatchParts::Place& place) {
 
 }  // namespace
 
-InterleavedQuanta::InterleavedQuanta(OptimizerAccess::Impl& impl, std::int64_t quanta,
+InterleavedQuanta::InterleavedQuanta(OptimizerImpl& impl, bool& in_quantum, std::int64_t quanta,
                                      const char* why_alone)
-    : impl_(impl), why_alone_(why_alone), quanta_(static_cast<std::size_t>(quanta)) {}
+    : impl_(impl),
+      in_quantum_(in_quantum),
+      why_alone_(why_alone),
+      quanta_(static_cast<std::size_t>(quanta)) {}
 
 const std::string& InterleavedQuanta::op() const noexcept { return impl_.store.op(); }
 const autograd::Peers* InterleavedQuanta::peers() const noexcept {
-  return impl_.has_ranks() && !runtime::dry_run() ? &impl_.ranks->peers() : nullptr;
+  return runtime::dry_run() ? nullptr : impl_.extension->copies();
 }
 double InterleavedQuanta::unit() const noexcept {
   return runtime::dry_run() ? 1 : impl_.seed_sums().unit;
@@ -48,7 +51,7 @@ void InterleavedQuanta::begin_turn(Quantum& quantum) {
   if (!met_) return;
   impl_.store.ledger().exchange(quantum.ledger);
   impl_.now.phase = quantum.phase;
-  impl_.call.in_quantum = quantum.in_quantum;
+  in_quantum_ = quantum.in_quantum;
   if (!quantum.place.empty()) impl_.store.collect_into(quantum.place);
   if (quantum.waits && !runtime::dry_run()) impl_.set_seed_sums(quantum.sums);
 }
@@ -57,7 +60,7 @@ void InterleavedQuanta::end_turn(Quantum& quantum) {
   quantum.ledger = impl_.store.ledger().exchange({});
   quantum.sums = impl_.seed_sums();
   quantum.phase = std::exchange(impl_.now.phase, Phase::collecting);
-  quantum.in_quantum = std::exchange(impl_.call.in_quantum, false);
+  quantum.in_quantum = std::exchange(in_quantum_, false);
   if (!quantum.place.empty()) impl_.store.collect_here();
 }
 

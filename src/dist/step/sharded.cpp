@@ -1,0 +1,293 @@
+#include "dist/step/sharded.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "autograd/cycle.h"
+#include "autograd/node.h"
+#include "base/check.h"
+#include "firn/ops/losses.h"
+#include "firn/runtime/rollback.h"
+#include "kernels/copy.h"
+#include "kernels/optim.h"
+#include "optim/exact/exact_step.h"
+#include "optim/store/division.h"
+
+namespace firn::optim {
+namespace {
+
+/// Every rank's `memory` is added up, and this rank's part of the sum to `kept`.
+void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor& kept,
+                const autograd::Peers& peers, Stream stream) {
+  const std::int64_t whole = b.equal_part * peers.size();
+  if (whole > 0) peers.reduce_scatter(part_of(memory, {0, whole}));
+  if (whole < b.elements()) peers.all_reduce(part_of(memory, {whole, b.elements()}));
+  if (kept.numel() == 0) return;
+  const std::int64_t first = b.bounds[static_cast<std::size_t>(peers.rank())];
+  add_gradient(part_of(memory, {first, first + kept.numel()}), 1, kept, 1, stream);
+}
+
+/// In the order of the ranks, added to what is kept.
+class SumsOfRanks final : public BucketSums {
+ public:
+  SumsOfRanks(OptimizerImpl& step, ShardedStep& ranks) : step_(step), ranks_(ranks) {}
+
+  void begin(std::span<const CycleSums> told, double unit) override {
+    factor_ = 1;
+    if (!told.empty()) {  // the unit of all, from now on
+      math::SeedSums own = step_.seed_sums();
+      const double of_all = sum_of(told).unit;
+      ranks_.express_shards(unit, of_all);
+      factor_ = of_all / own.unit;
+      own.unit = of_all;
+      step_.set_seed_sums(own);
+    }
+    kept_ = step_.store.gradients();
+  }
+  void take(const ParamStore::Bucket& bucket, const Tensor& gradients) override {
+    if (!gradients.defined()) return;
+    const Stream stream = step_.store.stream();
+    if (factor_ != 1) scale_gradient(gradients, factor_, stream);
+    add_bucket(bucket, gradients, ParamStore::kept_in(bucket, kept_), ranks_.peers(), stream);
+  }
+  void end() override { kept_.clear(); }
+  math::GradientSummary summarize(const Tensor& of) override {
+    const ParamStore& store = step_.store;
+    math::GradientSummary mine;
+    kernels::optim_summarize(store.memory(), store.update_arenas(), step_.policy, of.view(), mine,
+                             store.stream());
+    return ranks_.exchange().tell_summary(mine);
+  }
+
+ private:
+  OptimizerImpl& step_;
+  ShardedStep& ranks_;
+  double factor_ = 1;
+  std::vector<Tensor> kept_;
+};
+
+/// In the tree of exact mode: each pass is that of a quantum, or of none.
+class SumsInTree final : public BucketSums {
+ public:
+  SumsInTree(OptimizerImpl& step, ShardedStep& ranks, ExactSums& tree)
+      : step_(step), ranks_(ranks), tree_(tree) {}
+
+  void begin(std::span<const CycleSums> told, double) override {
+    const std::vector<CycleSums> none(static_cast<std::size_t>(ranks_.peers().size()));
+    tree_.begin_turn(step_.store, told.empty() ? none : told);
+  }
+  void take(const ParamStore::Bucket& bucket, const Tensor& gradients) override {
+    tree_.take_bucket(step_.store, bucket, gradients, ranks_.peers());
+  }
+  void end() override { tree_.end_turn(step_.store); }
+  math::GradientSummary summarize(const Tensor&) override {
+    return step_.store.summary_in_order(step_.policy, ranks_.peers());
+  }
+
+ private:
+  OptimizerImpl& step_;
+  ShardedStep& ranks_;
+  ExactSums& tree_;
+};
+
+}  // namespace
+
+ShardedStep::ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,
+                         std::int64_t number)
+    : ReplicatedStep(of, peers, number), buckets_(of.store) {
+  if (auto* const exact = step.extension->find<ExactStep>())
+    sums_ = std::make_unique<SumsInTree>(step, *this, exact->sums());
+  else
+    sums_ = std::make_unique<SumsOfRanks>(step, *this);
+  const std::vector<std::uint8_t> all(step.store.ledger().size(), 1);
+  counted_ = empty({static_cast<std::int64_t>(all.size())}, DType::u8, step.store.device());
+  write_bytes(counted_, all.data(), all.size());
+  step.now.parts_held = false;
+  if (!step.store.weights_divided()) return;
+  weights_ = std::make_unique<GatheredWeights>(
+      step.store, std::move(peers),
+      [this](std::size_t bucket) { meet(CyclePlace::weights, bucket); },
+      [this](const std::exception_ptr& failure) {
+        await_failure();  // outside of a cycle, too
+        tell_failure(failure);
+      });
+}
+
+void ShardedStep::express_shards(double from, double to) {
+  for (const Tensor& kept : step.store.gradients()) {
+    if (!step.now.parts_held)
+      zero_bytes(kept.impl()->data(), kept.device(), kept.bytes());
+    else if (from != to)
+      scale_gradient(kept, to / from, step.store.stream());
+  }
+  step.now.parts_held = true;
+}
+
+// ---- Micro-steps ----
+
+void ShardedStep::meet(CyclePlace place, std::size_t what) {
+  if (runtime::dry_run()) return;
+  // Without what a device would have to be asked for.
+  const RankRecord record{.place = place,
+                          .optimizer = number(),
+                          .cycles = step.at.cycles,
+                          .calls = step.at.calls,
+                          .dropped = call_.dropped,
+                          .batch = step.call.batch,
+                          .members = static_cast<std::int64_t>(step.members.count()),
+                          .what = static_cast<std::int64_t>(what)};
+  std::vector<std::uint8_t> nothing(step.store.ledger().size());
+  tell(record, nothing);
+}
+
+void ShardedStep::run_pass(const Pass& pass) {
+  const double unit = step.seed_sums().unit;
+  pass.begin({});
+  if (pass.has_samples())
+    run_with_others(pass.output(), unit, [&] { pass.run(true); });
+  else
+    run_for_others(unit);
+}
+
+std::vector<CycleSums> ShardedStep::tell_of_pass(std::vector<std::uint8_t>& expected) {
+  std::vector<CycleSums> out;
+  if (runtime::dry_run()) return out;
+  for (const RankRecord& told : tell(record_of_pass(autograd::Outcome::done), expected)) {
+    out.push_back(told.sums);
+    call_.most = std::max(call_.most, told.turns);
+  }
+  return out;
+}
+
+void ShardedStep::exchange_bucket(const ParamStore::Bucket& bucket, const Tensor& memory,
+                                  bool of_others) {
+  if (weights_)
+    meet(CyclePlace::bucket, static_cast<std::size_t>(&bucket - step.store.buckets().data()));
+  if (of_others && memory.defined())
+    zero_bytes(memory.impl()->data(), memory.device(), memory.bytes());
+  sums_->take(bucket, memory);
+}
+
+void ShardedStep::run_with_others(const Tensor& output, double unit,
+                                  const std::function<void()>& pass, bool of_others) {
+  if (!runtime::dry_run()) call_.failure_told = !weights_;  // with weights, below
+  std::vector<std::uint8_t> expected;
+  {
+    const autograd::CycleScope cycle(step);
+    expected = buckets_.expect(output);
+  }
+  sums_->begin(tell_of_pass(expected), unit);
+  std::exception_ptr failure;
+  try {
+    buckets_.begin_pass(expected, [&](const ParamStore::Bucket& b, const Tensor& memory) {
+      exchange_bucket(b, memory, of_others);
+    });
+    if (pass) pass();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  end_exchanges(failure);
+  sums_->end();
+  if (!runtime::dry_run()) call_.failure_told = false;
+}
+
+void ShardedStep::end_exchanges(const std::exception_ptr& failure) {
+  // With sharded weights nobody who has failed knows what the others exchange next: they learn of
+  // it where they meet.
+  if (weights_ && failure) {
+    tell_failure(failure);
+    buckets_.abandon();
+  }
+  try {
+    buckets_.end_pass(failure != nullptr);
+    if (weights_ && !failure) meet(CyclePlace::turn_end);
+    if (!weights_ && !runtime::dry_run() && !buckets_.lost())
+      peers().agree(step.store.op().c_str(), autograd::outcome_of(failure));
+  } catch (...) {
+    if (weights_) tell_failure(std::current_exception());
+    // The failure of this rank says more, unless another rank has ended the cycle for all.
+    if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void ShardedStep::run_for_others(double unit) {
+  if (!weights_) return run_with_others({}, unit, nullptr);
+  RollbackPoint before({Rollback::random, Rollback::statistics, Rollback::data});
+  const GradientLedger::Counts contributions = step.store.ledger().contributions();
+  {
+    const Loss loss = loss_of_others_();
+    const Tensor zero = empty(loss.sum.shape(), loss.sum.dtype(), loss.sum.device());
+    zero_bytes(zero.impl()->data(), zero.device(), zero.bytes());
+    run_with_others(
+        loss.sum, unit,
+        [&] {
+          const autograd::CycleScope cycle(step);
+          autograd::backward_from(loss.sum, zero, nullptr, false, true);
+        },
+        true);
+  }
+  step.store.ledger().put_back(contributions);
+  before.roll_back();
+}
+
+void ShardedStep::idle_micro_step() {
+  step.run_guarded([this] { run_for_others(step.seed_sums().unit); }, nullptr);
+}
+
+void ShardedStep::set_loss_of_others(std::function<Loss()> loss) {
+  if (weights_) loss_of_others_ = std::move(loss);
+}
+
+// ---- The end of a cycle ----
+
+void ShardedStep::decide() {
+  if (runtime::dry_run()) return;
+  const Phase before = std::exchange(step.now.phase, Phase::failed);
+  const ParamStore& store = step.store;
+  kernels::optim_decide(
+      store.memory(), step.policy,
+      math::has_gradient(store.read_state()) ? summarize(counted_) : math::GradientSummary(),
+      store.stream());
+  step.now.phase = before;
+}
+
+void ShardedStep::publish_weights() {
+  if (!weights_) return ReplicatedStep::publish_weights();
+  weights_->drop();  // they are old
+  weights_->end_step();
+}
+
+void ShardedStep::drop_cycle() {
+  if (weights_) weights_->release();
+  ReplicatedStep::drop_cycle();
+}
+
+// ---- Weights ----
+
+void ShardedStep::take_over_weights() {
+  if (weights_) weights_->keep_writes();
+}
+
+std::shared_ptr<void> ShardedStep::hold_weights() { return weights_ ? weights_->hold() : nullptr; }
+
+void ShardedStep::extend_state(std::vector<StateEntry>& state) {
+  if (!step.now.parts_held && !runtime::dry_run()) express_shards(1, 1);
+  for (StateEntry& e : state)
+    if (weights_ && e.name.ends_with(".weight"))
+      e.prepare = [this, weight = e.tensor,
+                   prepare = std::move(e.prepare)](const Tensor& read) -> std::function<void()> {
+        if (weights_->held())  // all of it is here
+          return [this, weight, from = read.to(weight.device())] {
+            kernels::copy(from.view(), weight.mutable_view(), step.store.stream());
+            weight.storage()->bump_version(step.store.op().c_str());
+          };
+        return [this, write = prepare(read)] {
+          write();
+          weights_->drop();  // what is here of it is old
+        };
+      };
+}
+
+}  // namespace firn::optim
