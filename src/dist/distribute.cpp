@@ -24,8 +24,8 @@
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/value_hash.h"
-#include "optim/describe.h"
 #include "optim/impl.h"
+#include "optim/report/describe.h"
 #include "optim/store/division.h"
 
 namespace firn::dist {
@@ -160,7 +160,7 @@ std::pair<std::string, std::string> difference(const std::string& a, const std::
 
 void require_no_cycles(const Group& group, const optim::OptimizerImpl& impl) {
   const std::int64_t mine =
-      impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1);
+      cycle_is_empty(impl) ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1);
   const auto steps = gather(group, std::vector{mine});
   for (std::size_t r = 0; r < steps.size(); ++r)
     FIRN_CHECK(steps[r] == 0, kOp, "end it with step() or flush(), or drop it with zero_grad()",
@@ -269,7 +269,8 @@ void begin(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
   FIRN_CHECK(options.zero >= 0 && options.zero <= 3, kOp, "0, 1, 2 or 3", "ZeRO stage {}",
              options.zero);
   FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
-             "the optimizer's state is divided over {} ranks already", impl.extension->copies()->size());
+             "the optimizer's state is divided over {} ranks already",
+             impl.extension->copies()->size());
 }
 
 /// The step that the optimizer makes with the copies of the model on other ranks; `model` are those
@@ -294,7 +295,7 @@ std::unique_ptr<optim::ReplicatedStep> step_with(optim::OptimizerImpl& impl,
 void set_ranks(optim::OptimizerImpl& impl, std::unique_ptr<optim::StepExtension> ranks) {
   impl.set_ranks(std::move(ranks));
   if (impl.store.gradients_divided() && impl.options.keep_accumulator)
-    impl.copy = impl.reserve_copy();
+    impl.copy = optim::reserve_copy(impl);
 }
 
 // ---- Ranks that have the rest of the model ----

@@ -54,7 +54,7 @@ AveragedWeights::~AveragedWeights() {
   if (state_->plan != 0 && state_->plan != runtime::plan_number()) return;
   const auto optimizer = state_->optimizer.lock();
   try {
-    if (optimizer) (*optimizer)->keep_if_planned();
+    if (optimizer) keep_if_planned(**optimizer);
   } catch (const std::exception&) {  // NOLINT: without memory the plan does not put this back
   }
   try {

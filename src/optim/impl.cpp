@@ -1,15 +1,16 @@
-// What an Optimizer checks and takes over before it goes on.
+// How an Optimizer is made, and what it checks and takes over before it goes on.
 #include "optim/impl.h"
 
 #include <algorithm>
 #include <exception>
 
-#include "firn/ops/losses.h"
-#include "firn/warning.h"
 #include "kernels/copy.h"
 #include "kernels/optim.h"
+#include "optim/checks.h"
 #include "optim/exact/exact_step.h"
+#include "optim/policy/require_option.h"
 #include "optim/policy/schedule_table.h"
+#include "optim/saved_state.h"
 #include "optim/store/state_check.h"
 
 namespace firn::optim {
@@ -105,12 +106,12 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
     if (const auto& member = autograd::leaf_of(p)->member) members.join(member);
   const std::string text = kind_of_state(store.op());
   std::copy(text.begin(), text.end(), kind_memory.mutable_view().as<std::uint8_t>());
-  notes.state_version = version_of_state();
+  notes.state_version = version_of_state(*this);
   notes.no_scale_chosen = !step.scaler.defined() &&
                           step.loss_scale.kind() == LossScale::Kind::automatic &&
                           options.loss_scale.kind() == LossScale::Kind::none;
   if (options.exact.quantum > 0) add_exact_mode(*this);
-  if (options.keep_accumulator) copy = reserve_copy();
+  if (options.keep_accumulator) copy = reserve_copy(*this);
 }
 
 Optimizer::Impl::~Impl() {
@@ -129,83 +130,11 @@ void Optimizer::Impl::set_ranks(std::unique_ptr<StepExtension> ranks) {
     extension = std::move(ranks);
 }
 
-// ---- What was written from outside ----
-
-std::uint32_t Optimizer::Impl::version_of_state() const noexcept {
-  return store.version_of_state() + progress_memory.storage()->version() +
-         kind_memory.storage()->version();
-}
-
-std::vector<StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
-  store.show_training_weights();
-  adopt_gradients();
-  store.ledger().tell_device(store.memory(), store.stream());
-  extension->take_over_weights();
-  auto out = store.state(peers, !extension->in_batch().random);
-  out.push_back({"cycle", progress_memory});
-  out.push_back({"kind", kind_memory});
-  extension->extend_state(out);
-  return out;
-}
-
-void Optimizer::Impl::gather_state() {
-  const autograd::Peers* const peers = runtime::dry_run() ? nullptr : extension->copies();
-  // What needs no other rank has memory.
-  autograd::on_every_rank(store.op().c_str(), peers, [&] { state(nullptr); });
-  auto out = state(peers);
-  extension->add_cycle_of_all(out);
-  state_of_all = std::move(out);
-}
-
-std::string Optimizer::Impl::why_not_saved() const {
-  if (now.failed() && passes > 0) return "a backward() of its cycle is running";
-  if (now.failed()) return "a backward() of its cycle has failed half-way";
-  if (now.phase == Phase::publishing)
-    return "the ranks' parts of the last step have not all come here";
-  if (now.phase == Phase::combined)
-    return "a step has failed after the ranks had added up their gradients";
-  if (std::string why = extension->why_not_saved(); !why.empty()) return why;
-  if (version_of_state() == notes.state_version || hooks.capturing() || runtime::dry_run())
-    return {};
-  try {
-    check_copied(store.host_state());
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return {};
-}
-
-Schedule Optimizer::Impl::check_copied(const ParamStore::HostState& s) const {
-  const auto* kind = kind_memory.view().as<char>();
-  return check_state(store.op(), {.kind = std::string(kind, kind_memory.bytes()),
-                                  .update_counts = s.update_counts,
-                                  .touched = s.touched,
-                                  .schedule = s.schedule,
-                                  .largest_rate = policy.largest_rate,
-                                  .scaler = s.scaler,
-                                  .step = s.step,
-                                  .progress = at});
-}
-
-bool Optimizer::Impl::adopt_state() {
-  const std::uint32_t version = version_of_state();
-  if (version == notes.state_version || hooks.capturing()) return false;
-  const ParamStore::HostState s = store.host_state();
-  notes.lr = check_copied(s);
-  store.note_seen(s.step.last);
-  notes.complained = s.step.last.cycle;  // whoever made the state was told of what it says
-  if (!now.failed()) now.phase = Phase::collecting;
-  notes.state_version = version;
-  return true;
-}
+// ---- What must hold ----
 
 void Optimizer::Impl::check_ready() {
   // Nothing can be read in a dry run: what was written from outside is taken over after it.
-  if (!runtime::dry_run()) {
-    const bool adopted = adopt_state();
-    adopt_gradients();
-    if (adopted) extension->state_adopted();
-  }
+  if (!runtime::dry_run()) adopt_state(*this);
   if (now.failed()) require_no_pass();
   FIRN_CHECK(
       !now.failed(), store.op(), "call zero_grad() to begin anew",
@@ -233,8 +162,6 @@ void Optimizer::Impl::set_seed_sums(const math::SeedSums& sums) const {
   copy_bytes(store.step_state().impl()->data(), store.device(), &sums, Device::cpu(), sizeof(sums));
 }
 
-// ---- What must hold ----
-
 void Optimizer::Impl::require_no_pass() const {
   FIRN_CHECK(passes == 0, store.op(), "call it after backward() has returned",
              "a backward pass of this cycle is running");
@@ -246,7 +173,7 @@ void Optimizer::Impl::require_no_cycle() {
              "end it with step() or flush(), or drop it with zero_grad()",
              "a cycle is under way: it has {} micro-steps", at.micro_steps);
   check_ready();
-  require_own_scale("backward() of each and step_all()");
+  require_own_scale(*this, "backward() of each and step_all()");
 }
 
 void Optimizer::Impl::require_outside_cycle(const char* name) const {
@@ -254,91 +181,6 @@ void Optimizer::Impl::require_outside_cycle(const char* name) const {
              fmt::format("return from the function, and call it after {}", call.maker),
              "{} inside the function of {}, which makes the backward passes and the step itself",
              name, call.maker);
-}
-
-void Optimizer::Impl::fail_of_function() const {
-  char text[128];  // the heap may have no memory for it
-  const auto end = fmt::format_to_n(text, sizeof text, "the function given to {}", call.maker);
-  detail::out_of_memory({text, std::min(end.size, sizeof text)});
-}
-
-void Optimizer::Impl::require_own_scale(const char* instead) const {
-  FIRN_CHECK(!options.scaler.defined(), store.op(), fmt::format("call {}", instead),
-             "its loss scale is shared with other optimizers");
-}
-
-void Optimizer::Impl::require_weight(const Loss& loss) const {
-  const Tensor& w = loss.weight;
-  FIRN_CHECK(w.defined() && w.numel() == 1 && compute_dtype(w.dtype()) == w.dtype() &&
-                 is_floating(w.dtype()) && w.device() == store.device(),
-             store.op(), "take the loss from a function of losses.h",
-             "the loss's weight is {}, not an f32 or f64 scalar on {}",
-             w.defined() ? firn::describe(w) : "undefined", store.device());
-}
-
-void Optimizer::Impl::require_place(bool as_captured) const {
-  FIRN_CHECK(as_captured, store.op(),
-             "record one graph for each place in the cycle, and replay them in turn",
-             "a graph was replayed at another place of the cycle than it was recorded at ({} "
-             "micro-steps so far)",
-             at.micro_steps);
-}
-
-void Optimizer::Impl::check_skips() {
-  if (options.max_skips == 0) return;
-  const math::StepOutcome o = store.last_seen();
-  if (o.status != math::StepStatus::skipped_non_finite || o.skips_in_row < options.max_skips ||
-      o.cycle == notes.complained)
-    return;
-  notes.complained = o.cycle;
-  std::string culprit = "the averaged gradient";
-  if (o.culprit >= 0) {
-    culprit = fmt::format("the gradient of {},", store.label(static_cast<std::size_t>(o.culprit)));
-  }
-  if (o.non_finite == math::NonFinite::weight) culprit = "the loss's weight";
-  if (o.non_finite == math::NonFinite::loss) culprit = "the loss";
-  if (o.non_finite == math::NonFinite::learning_rate) culprit = "the learning rate";
-  FIRN_CHECK(
-      false, store.op(),
-      "this is no matter of the loss scale: look at the data, the learning rate, and the "
-      "model's operations (AnomalyMode names the one)",
-      "{} steps in a row were skipped, the last one because {} is not finite (loss scale {})",
-      o.skips_in_row, culprit, o.loss_scale);
-}
-
-void Optimizer::Impl::warn_if_unreached(bool reached) {
-  if (!notes.unheld.empty() && !notes.warned_unheld) {
-    notes.warned_unheld = notes.warned_unreached = true;
-    warn(store.op(),
-         fmt::format("nothing but the optimizer holds these parameters, and no gradient reaches "
-                     "them: {}",
-                     notes.unheld),
-         "a module or parameter was assigned to after the optimizer was made, and what replaced it "
-         "is not trained: make the optimizer afterwards, or copy_() values into the old parameter");
-    return;
-  }
-  if (reached || notes.warned_unreached) return;
-  notes.warned_unreached = true;
-  warn(store.op(), fmt::format("no gradient has reached any parameter: {}", store.names()),
-       "compute the loss from these parameters: a copied or frozen model, detach() or NoGrad cuts "
-       "the way to them");
-}
-
-void Optimizer::Impl::warn_if_unscaled() {
-  if (!notes.no_scale_chosen || !reads_f16()) return;
-  notes.no_scale_chosen = false;
-  warn(store.op(),
-       "Autocast runs f32 parameters in f16, and no loss scale is set: gradients below 6e-8 become "
-       "0 on their way",
-       "set StepOptions::loss_scale to LossScale::dynamic(), or to LossScale::none() if that is "
-       "meant; bf16 needs none");
-}
-
-void Optimizer::Impl::warn_of_empty_step() {
-  if (notes.warned_empty) return;
-  notes.warned_empty = true;
-  warn(store.op(), "step() was called without a backward() since the last one: it does nothing",
-       "call opt.backward(loss) first; loss.backward() does not count");
 }
 
 // ---- Layers ----

@@ -1,9 +1,11 @@
-// The calls of an Optimizer; what they do is in step.cpp, retry.cpp and gradient_cache.cpp.
+// The calls of an Optimizer. What they do is in step.cpp, and in calls/ for whole cycles.
 #include "firn/optim/optimizer.h"
 
 #include "kernels/optim.h"
 #include "optim/impl.h"
+#include "optim/policy/require_option.h"
 #include "optim/policy/schedule_table.h"
+#include "optim/saved_state.h"
 
 namespace firn::optim {
 
@@ -15,7 +17,7 @@ Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 Optimizer::Impl& Optimizer::impl() const {
   FIRN_CHECK(impl_, "Optimizer", "use the optimizer that it was moved to",
              "this optimizer was moved from: it has no parameters");
-  impl_->keep_if_planned();
+  keep_if_planned(*impl_);
   return *impl_;
 }
 
@@ -149,7 +151,7 @@ std::vector<NamedState> Optimizer::state() const try {
   FIRN_CHECK(!i.store.divided(), i.store.op(), "io::save_run() saves all of it",
              "each rank has a part of the state alone");
   std::vector<NamedState> out;
-  for (StateEntry& e : i.state(nullptr)) out.push_back({e.name, e.tensor});
+  for (StateEntry& e : state_of(i, nullptr)) out.push_back({e.name, e.tensor});
   return out;
 }
 FIRN_OUT_OF_MEMORY("the optimizer's state")

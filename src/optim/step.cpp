@@ -3,37 +3,19 @@
 #include <optional>
 #include <span>
 
-#include "autograd/node.h"
 #include "firn/ops/losses.h"
 #include "firn/runtime/spans.h"
 #include "kernels/optim.h"
 #include "optim/impl.h"
+#include "optim/report/step_listener.h"
 
 namespace firn::optim {
-namespace {
-
-void require_scalar(const ParamStore& store, const Tensor& sum) {
-  const std::string& op = store.op();
-  FIRN_CHECK(sum.defined(), op, "compute it from the model's output, with a function of losses.h",
-             "the loss is undefined");
-  FIRN_CHECK(
-      sum.numel() == 1 && is_floating(sum.dtype()) && compute_dtype(sum.dtype()) == sum.dtype(), op,
-      "sum it, in f32", "the loss is {}, not an f32 or f64 scalar", firn::describe(sum));
-  FIRN_CHECK(sum.device() == store.device(), op, "move the model or the data",
-             "the loss is {}, and the parameters are on {}", firn::describe(sum), store.device());
-  FIRN_CHECK(sum.requires_grad(), op,
-             "compute it from the parameters given to the optimizer, outside of NoGrad and Freeze",
-             "the loss {} requires no gradient", firn::describe(sum));
-}
-
-}  // namespace
-
 void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
                                const BackwardPass& pass) {
-  require_scalar(store, sum);
+  require_scalar(*this, sum);
   extension->check_call(StepExtension::Call::backward);
   check_ready();
-  warn_if_unscaled();
+  warn_if_unscaled(*this);
   GradientLedger& ledger = store.ledger();
   // New memory each time: autograd may keep it as a gradient.
   const Tensor gradient = empty(sum.shape(), sum.dtype(), sum.device());
@@ -53,7 +35,7 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
 }
 
 void Optimizer::Impl::add_loss(const Loss& loss, const BackwardPass& pass) try {
-  require_weight(loss);
+  require_weight(*this, loss);
   const std::int64_t steps = std::max(at.length_or_next(options.accumulate), at.micro_steps + 1);
   FIRN_CHECK(!loss.coupled || steps == 1, store.op(),
              "opt.step_two_pass(parts, encode, loss) computes it over the whole batch",
@@ -69,14 +51,14 @@ void Optimizer::Impl::begin_micro_step() {
   FIRN_CHECK(now.phase != Phase::combined, store.op(), "call step() again, or zero_grad()",
              "the last step has failed after the ranks had added up their gradients");
   const bool first = at.micro_steps == 0;
-  remember_place();
+  remember_place(*this);
   hooks.at_replay([first](Impl& i) {
-    i.check_skips();
+    check_skips(i);
     i.check_ready();
-    i.require_place((i.at.micro_steps == 0) == first);
+    require_place(i, (i.at.micro_steps == 0) == first);
   });
   hooks.now_and_at_replay([](Impl& i) {
-    i.about_to_change_cycle();
+    about_to_change_cycle(i);
     i.extension->begin_micro_step();
     i.at.add_micro_step(i.options.accumulate);
   });
@@ -95,11 +77,11 @@ void Optimizer::Impl::no_samples() {
 
 StepReport Optimizer::Impl::step() {
   check_ready();
-  require_own_scale("step_all()");
+  require_own_scale(*this, "step_all()");
   const bool due = at.has_new_micro_step();
-  hooks.at_replay([due](Impl& i) { i.require_place(i.at.has_new_micro_step() == due); });
+  hooks.at_replay([due](Impl& i) { require_place(i, i.at.has_new_micro_step() == due); });
   if (due) return count_call() ? end_cycle() : report_so_far();
-  warn_of_empty_step();
+  warn_of_empty_step(*this);
   return report_so_far();
 }
 
@@ -107,16 +89,16 @@ StepReport Optimizer::Impl::flush(Partial partial) {
   check_ready();
   if (partial == Partial::drop) zero_grad();
   if (partial != Partial::apply || extension->nothing_to_flush()) return report_so_far();
-  require_own_scale("flush_all()");
+  require_own_scale(*this, "flush_all()");
   return end_cycle();
 }
 
 void Optimizer::Impl::zero_grad() {
   members.tell_waiting(store.step_state().view());
   hooks.now_and_at_replay([](Impl& i) {
-    if (!i.cycle_is_empty()) i.about_to_change_cycle();
+    if (!cycle_is_empty(i)) about_to_change_cycle(i);
   });
-  remember_place();
+  remember_place(*this);
   drop_members();
   extension->drop_cycle();
   hooks.now_and_at_replay([](Impl& i) {
@@ -127,17 +109,17 @@ void Optimizer::Impl::zero_grad() {
 }
 
 bool Optimizer::Impl::count_call() {
-  remember_place();
+  remember_place(*this);
   const bool ends = at.ends_with_next_call(options.accumulate);
   hooks.at_replay([ends](Impl& i) {
-    i.check_skips();
+    check_skips(i);
     i.check_ready();
-    i.require_place(i.at.ends_with_next_call(i.options.accumulate) == ends);
+    require_place(i, i.at.ends_with_next_call(i.options.accumulate) == ends);
   });
   // The end of a cycle closes it; if that fails, the call can be repeated.
   if (!ends)
     hooks.now_and_at_replay([](Impl& i) {
-      i.about_to_change_cycle();
+      about_to_change_cycle(i);
       i.at.open(i.options.accumulate);
       i.at.count_call();
     });
@@ -146,21 +128,21 @@ bool Optimizer::Impl::count_call() {
 
 StepReport Optimizer::Impl::end_cycle() {
   const runtime::Span span(runtime::SpanKind::phase, "optimizer step");
-  check_skips();  // on a device, of cycles before
+  check_skips(*this);  // on a device, of cycles before
   extension->combine();
   const bool reached = decide();
   compute_rules();
   commit(true);
   const StepReport report = report_of_cycle();
-  tell_listener(report);
-  check_skips();
-  warn_if_unreached(reached || runtime::dry_run());
+  tell_listener(*this, report);
+  check_skips(*this);
+  warn_if_unreached(*this, reached || runtime::dry_run());
   return report;
 }
 
 bool Optimizer::Impl::decide() {
   GradientLedger& ledger = store.ledger();
-  remember_place();
+  remember_place(*this);
   ledger.note();  // set_grad() may have dropped one since
   if (!notes.warned_unheld) notes.unheld = at.micro_steps > 0 ? store.unheld() : std::string();
   const bool captured_flags = ledger.tell_device(store.memory(), store.stream());
@@ -183,7 +165,7 @@ bool Optimizer::Impl::decide() {
 void Optimizer::Impl::compute_rules() {
   const WholeUpdates& whole = store.whole();
   if (whole.empty()) return;
-  if (whole.spoils_gradients() && !hooks.capturing()) about_to_change_cycle();
+  if (whole.spoils_gradients() && !hooks.capturing()) about_to_change_cycle(*this);
   try {
     autograd::on_every_rank(store.op().c_str(), extension->ranks(), [&] {
       whole.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());

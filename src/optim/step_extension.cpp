@@ -5,7 +5,7 @@
 
 #include "autograd/node.h"
 #include "firn/ops/losses.h"
-#include "optim/cycle/batch_scope.h"
+#include "optim/calls/scopes.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -189,8 +189,6 @@ std::optional<RandomKey> StepExtension::random_of_cycle() const noexcept {
 std::shared_ptr<void> StepExtension::hold_weights() {
   return next_ ? next_->hold_weights() : nullptr;
 }
-std::function<void()> StepExtension::keep() {
-  return next_ ? next_->keep() : nullptr;
-}
+std::function<void()> StepExtension::keep() { return next_ ? next_->keep() : nullptr; }
 
 }  // namespace firn::optim

@@ -1,7 +1,8 @@
 // The places where a step can be extended: how a micro-step runs its pass, how the sums of a cycle
-// come about, and who decides and publishes weights together with whom. Extensions form a list. Each
-// hands on what it does not change to the next one, and the last one is the step of one process,
-// which is this class itself. Exact mode is in exact/; steps of several ranks are in src/dist/step.
+// come about, and who decides and publishes weights together with whom. Extensions form a list.
+// Each hands on what it does not change to the next one, and the last one is the step of one
+// process, which is this class itself. Exact mode is in exact/; steps of several ranks are in
+// src/dist/step.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ namespace firn::optim {
 /// The backward pass of a micro-step.
 class Pass {
  public:
-  /// `output` is the sum of a loss; undefined: this process has no samples. `gradient` is memory for
-  /// its initial gradient, which `pending` computes. `first`: the cycle has no pass before it.
+  /// `output` is the sum of a loss; undefined: this process has no samples. `gradient` is memory
+  /// for its initial gradient, which `pending` computes. `first`: the cycle has no pass before it.
   Pass(OptimizerImpl& step, Tensor output, Tensor gradient, const kernels::PendingSeed& pending,
        bool first, bool retain_graph)
       : step_(step),
@@ -141,8 +142,8 @@ class StepExtension {
   virtual void cycle_ended();
   /// The device drops what it has collected of the cycle.
   virtual void drop_cycle();
-  /// Tells the other ranks that a cycle ends here, or is saved. `received`, 1 for each parameter with
-  /// a gradient, becomes that of all.
+  /// Tells the other ranks that a cycle ends here, or is saved. `received`, 1 for each parameter
+  /// with a gradient, becomes that of all.
   enum class Event : std::uint8_t { end, save };
   virtual void announce(Event event, std::vector<std::uint8_t>& received);
   /// Layers' states of the cycle become those of all, and exchanges of a device have ended.

@@ -7,7 +7,7 @@
 #include "firn/memory.h"
 #include "firn/ops/losses.h"
 #include "nn/checkpoint_policies.h"
-#include "optim/cycle/cycle_planner.h"
+#include "optim/calls/cycle_planner.h"
 #include "optim/impl.h"
 
 namespace firn::optim {

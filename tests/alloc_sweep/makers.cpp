@@ -14,7 +14,7 @@
 #include "data/files.h"
 #include "data/files/fashion_mnist_files.h"
 #include "firn/firn.h"
-#include "optim/step_listener.h"
+#include "optim/report/step_listener.h"
 #include "support/catch.h"
 #include "support/threads.h"
 

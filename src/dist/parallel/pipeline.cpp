@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "dist/step/model.h"
+#include "dist/step/stage.h"
 #include "dist/transport.h"
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
-#include "dist/step/model.h"
-#include "dist/step/stage.h"
 #include "optim/impl.h"
 #include "tensor/impl.h"
 

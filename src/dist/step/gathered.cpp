@@ -19,8 +19,8 @@ Tensor own_part(const ParamStore::Bucket& b, const Tensor& memory, int rank) {
 
 }  // namespace
 
-GatheredWeights::GatheredWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers,
-                         Meet meet, Fail fail)
+GatheredWeights::GatheredWeights(const ParamStore& store,
+                                 std::shared_ptr<const autograd::Peers> peers, Meet meet, Fail fail)
     : store_(store), peers_(std::move(peers)), meet_(std::move(meet)), fail_(std::move(fail)) {
   const auto& buckets = store_.buckets();
   loans_.resize(buckets.size());

@@ -28,7 +28,7 @@ class GatheredWeights final : public StorageLender, public autograd::Lender {
   using Fail = std::function<void(const std::exception_ptr& failure)>;
   /// From now on the weights are lent here. Told of scopes of this thread.
   GatheredWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Meet meet,
-              Fail fail);
+                  Fail fail);
   /// The weights have no values from now on.
   ~GatheredWeights();
   GatheredWeights(const GatheredWeights&) = delete;

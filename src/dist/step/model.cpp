@@ -100,9 +100,7 @@ math::GradientSummary ModelRanks::tell(const std::string& op, const ModelRecord&
   return out;
 }
 
-autograd::StepRanks ModelStep::ranks() const noexcept {
-  return {next().copies(), &model_.peers()};
-}
+autograd::StepRanks ModelStep::ranks() const noexcept { return {next().copies(), &model_.peers()}; }
 
 void ModelStep::decide() {
   if (runtime::dry_run()) return;

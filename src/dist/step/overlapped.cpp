@@ -2,9 +2,10 @@
 
 #include <exception>
 
-#include "base/check.h"
 #include "autograd/cycle.h"
+#include "base/check.h"
 #include "optim/impl.h"
+#include "optim/store/flat.h"
 
 namespace firn::optim {
 

@@ -54,13 +54,13 @@ class ReplicatedStep : public StepExtension {
  protected:
   /// The call under way, and what the other ranks know of it.
   struct Call {
-    std::int64_t planned = 0;      ///< micro-steps of this rank's cycle; 0: not known
-    std::int64_t most = 0;         ///< the most that a rank has planned
-    bool begun = false;            ///< it has begun a cycle
-    bool attempted = false;        ///< it makes a cycle, of which nothing may be there
-    bool failure_told = true;      ///< no rank waits to hear how this rank's cycle went
-    bool ended_by_others = false;  ///< when told of a failure, others had failed for good
-    std::int64_t dropped = 0;      ///< cycles that this rank has dropped since the last step
+    std::int64_t planned = 0;         ///< micro-steps of this rank's cycle; 0: not known
+    std::int64_t most = 0;            ///< the most that a rank has planned
+    bool begun = false;               ///< it has begun a cycle
+    bool attempted = false;           ///< it makes a cycle, of which nothing may be there
+    bool failure_told = true;         ///< no rank waits to hear how this rank's cycle went
+    bool ended_by_others = false;     ///< when told of a failure, others had failed for good
+    std::int64_t dropped = 0;         ///< cycles that this rank has dropped since the last step
     std::int64_t dropped_before = 0;  ///< the same when the call began
   };
 
@@ -71,9 +71,9 @@ class ReplicatedStep : public StepExtension {
   std::span<const RankRecord> tell(const RankRecord& record, std::span<std::uint8_t> flags);
   /// From now on other ranks wait for this one, and are to hear of its failure.
   void await_failure() noexcept;
-  /// The failure keeps this rank from its next exchange: others throw there. A rank that is short of
-  /// memory may try again by itself, but for the `last` time, unless ranks meet in each micro-step.
-  /// Returns whether the others have been told.
+  /// The failure keeps this rank from its next exchange: others throw there. A rank that is short
+  /// of memory may try again by itself, but for the `last` time, unless ranks meet in each
+  /// micro-step. Returns whether the others have been told.
   bool tell_failure(const std::exception_ptr& failure, bool last = false) noexcept;
   /// tell_failure() of a call that makes a cycle. The others drop the one that they are told of.
   /// This rank has done so, or never begun it, unless it has one that is still to be dropped.
@@ -82,7 +82,8 @@ class ReplicatedStep : public StepExtension {
   virtual bool meets_in_micro_steps() const noexcept { return false; }
   /// The gradients collected here, in `unit`, become those of all ranks in the unit `of_all`.
   virtual void add_gradients(double unit, double of_all);
-  /// Copies of the gradients, in this rank's unit, become the sums of all ranks in the unit `of_all`.
+  /// Copies of the gradients, in this rank's unit, become the sums of all ranks in the unit
+  /// `of_all`.
   void add_copies(std::span<const Tensor> gradients, double of_all) const;
   void wait_for_exchange() const;
   const RankExchange& exchange() const noexcept { return exchange_; }

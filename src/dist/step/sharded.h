@@ -1,6 +1,6 @@
 // Cycles of ranks that shard gradients (ZeRO stage 2), and weights (stage 3). Micro-steps are in
-// lock-step: the ranks tell each other where they are, run their passes, exchange buckets, and agree
-// on how that went.
+// lock-step: the ranks tell each other where they are, run their passes, exchange buckets, and
+// agree on how that went.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,7 @@ class BucketSums {
 class ShardedStep final : public ReplicatedStep {
  public:
   /// The store has sharded its state.
-  ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,
-              std::int64_t number);
+  ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers, std::int64_t number);
 
   /// The sums that are kept are expressed in another unit, or begin with zeros.
   void express_shards(double from, double to);

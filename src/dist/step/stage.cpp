@@ -4,8 +4,9 @@
 
 #include "autograd/node.h"
 #include "kernels/optim.h"
-#include "optim/cycle/batch_scope.h"
+#include "optim/calls/scopes.h"
 #include "optim/impl.h"
+#include "optim/store/flat.h"
 
 namespace firn::optim {
 

@@ -17,8 +17,9 @@
 #include "firn/random.h"
 #include "nn/shown_weights.h"
 #include "nn/tree.h"
-#include "optim/describe.h"
+#include "optim/report/describe.h"
 #include "optim/impl.h"
+#include "optim/saved_state.h"
 
 namespace firn::io {
 namespace {
@@ -100,7 +101,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   std::vector<RunSlot> out;
   auto state =
-      whose == SlotsOf::all_ranks ? std::exchange(impl.state_of_all, {}) : impl.state(nullptr);
+      whose == SlotsOf::all_ranks ? std::exchange(impl.state_of_all, {}) : optim::state_of(impl, nullptr);
   if (whose == SlotsOf::this_rank)
     for (auto& e : impl.extension->entries_in_file()) state.push_back(std::move(e));
   const std::string touched_name = join(prefix, "touched");
@@ -126,7 +127,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   }
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
-  out.back().not_saved = impl.why_not_saved();
+  out.back().not_saved = optim::why_not_saved(impl);
   const auto in_batch = impl.extension->in_batch();
   out.back().in_batch = in_batch.yes;
   out.back().random_in_batch = in_batch.random;
@@ -186,13 +187,13 @@ RunPart::RunPart(std::string name, nn::Module& module) {
 RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
 RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
   check_name(name);
-  source_ = std::make_shared<const RunPart::Source>(
-      RunPart::Source{&optimizer,
-                      [name = std::move(name), &optimizer](SlotsOf whose) {
-                        return optimizer_slots(name, optimizer, whose);
-                      },
-                      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).extension->ranks(); },
-                      [&optimizer] { optim::OptimizerAccess::impl(optimizer).gather_state(); }});
+  source_ = std::make_shared<const RunPart::Source>(RunPart::Source{
+      &optimizer,
+      [name = std::move(name), &optimizer](SlotsOf whose) {
+        return optimizer_slots(name, optimizer, whose);
+      },
+      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).extension->ranks(); },
+      [&optimizer] { optim::gather_state(optim::OptimizerAccess::impl(optimizer)); }});
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {

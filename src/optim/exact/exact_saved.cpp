@@ -154,7 +154,8 @@ std::vector<StateEntry> ExactStep::entries_in_file() {
             zero_bytes(t.impl()->data(), t.device(), t.bytes());
         }
       }
-      if (nodes.size() != count) fail_foreign(step.store.op(), "parameters have other numbers of sums");
+      if (nodes.size() != count)
+        fail_foreign(step.store.op(), "parameters have other numbers of sums");
       for (std::size_t j = 0; j < count; ++j)
         step.store.store_gradient(rows[static_cast<std::int64_t>(j)], nodes[j].gradients, i);
       return [] {};
@@ -225,8 +226,7 @@ void ExactStep::add_cycle_of_all(std::vector<StateEntry>& state) {
   autograd::on_every_rank(op.c_str(), peers, [&] { add_batch(state, partial); });
 }
 
-void ExactStep::add_batch(std::vector<StateEntry>& state,
-                          const ExactSums::Partial& partial) const {
+void ExactStep::add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial) const {
   const ParamStore& store = step.store;
   // The rest of the state is that before the batch.
   const Tensor step_state = store.step_state().clone(), progress = step.progress_memory.clone();

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "firn/ops/losses.h"
 #include "kernels/optim.h"
-#include "optim/cycle/batch_scope.h"
+#include "optim/calls/scopes.h"
 #include "optim/exact/interleaved.h"
 #include "optim/impl.h"
 #include "runtime/graph/draw_tape.h"
@@ -175,8 +175,7 @@ class BackwardOfQuantum {
 /// there are depends on the ranks.
 class BetweenQuanta {
  public:
-  explicit BetweenQuanta(ExactStep& exact) noexcept
-      : exact_(exact), random_(default_generator()) {
+  explicit BetweenQuanta(ExactStep& exact) noexcept : exact_(exact), random_(default_generator()) {
     exact.between_ = random_.get();
   }
   ~BetweenQuanta() {
@@ -229,8 +228,8 @@ void ExactStep::run_quantum(std::int64_t q, std::int64_t samples, const LossOf& 
   step.hooks.now_and_at_replay([](OptimizerImpl& of) { of.store.ledger().begin_cycle(); });
 }
 
-StepReport ExactStep::run_batch(Optimizer&, std::int64_t samples, std::int64_t,
-                                const LossOf& loss, const MicroSteps& between) {
+StepReport ExactStep::run_batch(Optimizer&, std::int64_t samples, std::int64_t, const LossOf& loss,
+                                const MicroSteps& between) {
   const std::string& op = step.store.op();
   constexpr std::int64_t kMostQuanta = std::int64_t{1} << 24;  // each has an entry of work
   FIRN_CHECK(quanta() <= kMostQuanta, op, "set a larger quantum",
@@ -282,7 +281,7 @@ void ExactStep::run_interleaved(const ExactSums::Turns& turns, std::int64_t samp
                                 const LossOf& loss, const MicroSteps& between,
                                 const MicroSteps& after) {
   InterleavedQuanta interleaved(step, in_quantum_, turns.mine,
-                                between ? "MicroBatch::between is called between quanta"
+                                between           ? "MicroBatch::between is called between quanta"
                                 : sums_.goes_on() ? "the run was saved half-way in the batch"
                                                   : nullptr);
   std::int64_t q = -1;

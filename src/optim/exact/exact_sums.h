@@ -1,6 +1,6 @@
-// The sums of exact mode (StepOptions::exact): the gradients of a cycle are added quantum by quantum
-// in a fixed tree, so that they have the same bits however the cycle is cut and whoever computes its
-// parts.
+// The sums of exact mode (StepOptions::exact): the gradients of a cycle are added quantum by
+// quantum in a fixed tree, so that they have the same bits however the cycle is cut and whoever
+// computes its parts.
 #pragma once
 
 #include <cstdint>

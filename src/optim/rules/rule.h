@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "optim/impl.h"
+#include "optim/policy/require_option.h"
 
 namespace firn::optim {
 

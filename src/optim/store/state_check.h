@@ -7,7 +7,7 @@
 
 #include "firn/optim/schedule.h"
 #include "kernels/math/optim/step_state.h"
-#include "optim/progress.h"
+#include "optim/cycle/progress.h"
 
 namespace firn::optim {
 

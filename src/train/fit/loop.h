@@ -12,7 +12,7 @@
 
 #include "firn/train/fit.h"
 #include "firn/train/progress.h"
-#include "optim/step_listener.h"
+#include "optim/report/step_listener.h"
 #include "train/fit/evaluation.h"
 #include "train/fit/feed.h"
 #include "train/fit/interrupts.h"

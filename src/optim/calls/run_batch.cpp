@@ -7,7 +7,7 @@
 #include "firn/ops/losses.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/rollback.h"
-#include "optim/cycle/cycle_planner.h"
+#include "optim/calls/cycle_planner.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -69,8 +69,7 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
 /// While it lives, the cycle's report says how the batch was cut.
 class CutScope {
  public:
-  CutScope(OptimizerImpl& impl, std::int64_t micro_batch, std::int64_t retries)
-      : impl_(impl) {
+  CutScope(OptimizerImpl& impl, std::int64_t micro_batch, std::int64_t retries) : impl_(impl) {
     impl_.call.cut = {.micro_batch = micro_batch, .retries = retries};
   }
   ~CutScope() { impl_.call.cut = {}; }
@@ -96,7 +95,7 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     const std::int64_t size = std::min(impl.notes.split_size, samples);
     const autograd::CouplingScope coupling;
     try {
-      impl.about_to_change_restored();
+      about_to_change_restored(impl);
       const CutScope cut(impl, quantum > 0 ? std::min(quantum, samples) : size, retries);
       return run_in_parts(optimizer, samples, size, loss, ask.between);
     } catch (const OutOfMemory& e) {

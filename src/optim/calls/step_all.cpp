@@ -6,6 +6,7 @@
 
 #include "kernels/optim.h"
 #include "optim/impl.h"
+#include "optim/report/step_listener.h"
 
 namespace firn::optim {
 namespace {
@@ -34,7 +35,8 @@ std::vector<Impl*> partners(const char* op, std::initializer_list<Optimizer*> op
                    (out.empty() || impl.scaler.memory().impl() == out[0]->scaler.memory().impl()),
                op, "give one LossScaler to the StepOptions of all",
                "optimizer {} does not share its loss scale with the others", out.size());
-    const auto ranks = impl.extension->ranks(), first = out.empty() ? ranks : out[0]->extension->ranks();
+    const auto ranks = impl.extension->ranks(),
+               first = out.empty() ? ranks : out[0]->extension->ranks();
     FIRN_CHECK(!ranks.copies == !first.copies && !ranks.model == !first.model, op,
                "call dist::distribute() for all of them, with one group or mesh, or for none",
                "optimizer {} {} other ranks, and optimizer 0 {}", out.size(),
@@ -57,7 +59,7 @@ std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy pol
   const Stream stream = all[0]->store.stream();
   std::vector<kernels::StepMemory> memories;
   for (const Impl* i : all) memories.push_back(i->store.memory());
-  for (Impl* i : all) i->check_skips();
+  for (Impl* i : all) check_skips(*i);
   for (Impl* i : all) i->extension->combine();
   std::vector<bool> reached;
   for (Impl* i : all) reached.push_back(i->decide());
@@ -68,10 +70,10 @@ std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy pol
   std::vector<StepReport> out;
   for (Impl* i : all) {
     out.push_back(i->report_of_cycle());
-    i->tell_listener(out.back());
+    tell_listener(*i, out.back());
   }
-  for (Impl* i : all) i->check_skips();
-  for (std::size_t i = 0; i < all.size(); ++i) all[i]->warn_if_unreached(reached[i]);
+  for (Impl* i : all) check_skips(*i);
+  for (std::size_t i = 0; i < all.size(); ++i) warn_if_unreached(*all[i], reached[i]);
   return out;
 }
 
@@ -85,7 +87,7 @@ std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers,
   bool due = false;
   for (const Impl* i : all) due = due || i->at.has_new_micro_step();
   if (!due) {
-    all[0]->warn_of_empty_step();
+    warn_of_empty_step(*all[0]);
     return reports_so_far(all);
   }
   const auto ends_cycle = [](const Impl* i) {

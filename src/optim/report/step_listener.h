@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "firn/optim/optimizer.h"
+#include "optim/access.h"
 
 namespace firn::optim {
 
@@ -21,5 +21,8 @@ class StepListener {
  private:
   std::function<void()> stop_;
 };
+
+/// Tells the listener of the cycle that has ended.
+void tell_listener(OptimizerImpl& impl, const StepReport& report);
 
 }  // namespace firn::optim

@@ -3,7 +3,7 @@
 
 #include "firn/ops/losses.h"
 #include "firn/runtime/rollback.h"
-#include "optim/cycle/batch_scope.h"
+#include "optim/calls/scopes.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -53,9 +53,9 @@ StepReport Optimizer::Impl::run_cycle(std::int64_t micro_steps,
     StepReport report = whole_cycle(
         [&] {
           if (attempt > 0) start->roll_back();
-          about_to_change_restored();
+          about_to_change_restored(*this);
           hooks.now_and_at_replay([micro_steps](Impl& i) {
-            i.about_to_change_cycle();
+            about_to_change_cycle(i);
             i.at.length = micro_steps;
           });
           extension->run_micro_steps(micro_steps, micro_step);

@@ -1,8 +1,8 @@
 // What an optimizer's options come to, in words.
 #include <limits>
 
-#include "optim/describe.h"
 #include "optim/impl.h"
+#include "optim/report/describe.h"
 
 namespace firn::optim {
 namespace {

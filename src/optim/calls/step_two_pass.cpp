@@ -5,7 +5,7 @@
 #include "firn/random.h"
 #include "firn/runtime/rollback.h"
 #include "kernels/copy.h"
-#include "optim/cycle/batch_scope.h"
+#include "optim/calls/scopes.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -78,7 +78,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
 
   // What the first pass changes is put back: the second will change it again.
   RollbackPoint start({Rollback::random, Rollback::statistics, Rollback::data});
-  impl.about_to_change_restored();
+  about_to_change_restored(impl);
   std::vector<Part> first_pass;
   try {
     const NoGrad guard;
@@ -95,7 +95,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
     throw;
   }
   start.roll_back(Rollback::statistics);
-  impl.about_to_change_restored();
+  about_to_change_restored(impl);
   Tensor all = joined(op, first_pass);
   all.set_requires_grad();
   const RandomKey after = default_generator().get();
@@ -103,7 +103,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   const autograd::CycleScope cycle(impl);
   const auto second_pass = [&] {
     const Loss whole = loss(all);
-    impl.require_weight(whole);
+    require_weight(impl, whole);
     impl.backward(whole.sum, {.tensor = whole.weight}, {});
     const Tensor gradient = all.grad();
     FIRN_CHECK(gradient.defined(), op, "compute the loss from its argument",

@@ -1,4 +1,4 @@
-#include "optim/step_listener.h"
+#include "optim/report/step_listener.h"
 
 #include <new>
 #include <utility>
@@ -10,23 +10,29 @@
 
 namespace firn::optim {
 
-void Optimizer::Impl::note_loss_scale(const StepReport& report) const try {
+namespace {
+
+/// For a profile: the loss scale that was in force.
+void note_loss_scale(const OptimizerImpl& impl, const StepReport& report) try {
   const runtime::Span span(runtime::SpanKind::phase, "profile");
   StepReport kept = report;
   // On a device the report cannot be asked once the next step has been made.
-  if (!store.device().is_cpu()) kept = report.of(store.step_state().clone());
-  runtime::note_counter(runtime::keep_name("loss scale, " + store.op()),
+  if (!impl.store.device().is_cpu()) kept = report.of(impl.store.step_state().clone());
+  runtime::note_counter(runtime::keep_name("loss scale, " + impl.store.op()),
                         [kept] { return kept.loss_scale(); });
 } catch (const std::bad_alloc&) {  // the step has been made: a profile must not make it fail
 } catch (const OutOfMemory&) {
 }
 
-void Optimizer::Impl::tell_listener(const StepReport& report) {
-  if (runtime::recording_spans() && policy.scale.scaled && !runtime::dry_run() &&
-      !hooks.capturing()) [[unlikely]]
-    note_loss_scale(report);
-  if (notes.listener && !runtime::dry_run() && !hooks.capturing()) notes.listener(report);
-  hooks.at_replay([](Impl& i) {
+}  // namespace
+
+void tell_listener(OptimizerImpl& impl, const StepReport& report) {
+  if (runtime::recording_spans() && impl.policy.scale.scaled && !runtime::dry_run() &&
+      !impl.hooks.capturing()) [[unlikely]]
+    note_loss_scale(impl, report);
+  if (impl.notes.listener && !runtime::dry_run() && !impl.hooks.capturing())
+    impl.notes.listener(report);
+  impl.hooks.at_replay([](OptimizerImpl& i) {
     if (i.notes.listener) i.notes.listener(i.report_of_cycle());
   });
 }

@@ -1,11 +1,11 @@
-#include "optim/cycle/cycle_planner.h"
+#include "optim/calls/cycle_planner.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "firn/ops/losses.h"
 #include "firn/runtime/rollback.h"
-#include "optim/cycle/batch_scope.h"
+#include "optim/calls/scopes.h"
 #include "optim/impl.h"
 
 namespace firn::optim {

@@ -1,0 +1,50 @@
+// Checks of numbers that users give as options.
+#pragma once
+
+#include <cmath>
+
+#include "base/check.h"
+#include "firn/optim/schedule.h"
+
+namespace firn::optim {
+
+/// Throws Error unless low <= value < high (and so for a NaN).
+inline void require_option(const char* op, const char* name, double value, double low, double high,
+                           const char* hint) {
+  FIRN_CHECK(value >= low && value < high, op, hint, "{} is {}, not in [{}, {})", name, value, low,
+             high);
+}
+/// The same without an upper end.
+inline void require_option(const char* op, const char* name, double value, double low,
+                           const char* hint) {
+  require_option(op, name, value, low, HUGE_VAL, hint);
+}
+
+/// A number that rules multiply weights by. Its square is finite in f32, and so is that of what a
+/// step makes of weights and gradients of any use.
+inline void require_decay(const char* op, const char* name, double value, const char* hint) {
+  require_option(op, name, value, 0, 0x1p30, hint);
+}
+
+/// Throws Error unless the rate is one. A schedule that is no constant was checked when it was
+/// made.
+inline void require_lr(const char* op, const Schedule& lr) {
+  require_option(op, "lr", lr.at(0), 0, "0 leaves the weights as they are");
+}
+/// The same of weights that can use no rate above `most`: the ends of its pieces, which may still
+/// grow beyond them (NonFinite::learning_rate).
+inline void require_lr(const char* op, const Schedule& lr, double most) {
+  require_lr(op, lr);
+  for (int i = 0; i < lr.count(); ++i)
+    for (const double rate : {lr.pieces()[i].from, lr.pieces()[i].to})
+      FIRN_CHECK(rate <= most, op, "give a rate that the parameters' type can use",
+                 "lr is {}, more than {}", rate, most);
+}
+
+/// Throws Error unless 0 < value < infinity.
+inline void require_positive(const char* op, const char* name, double value, const char* hint) {
+  FIRN_CHECK(value > 0 && value < HUGE_VAL, op, hint, "{} is {}, not a positive number", name,
+             value);
+}
+
+}  // namespace firn::optim
