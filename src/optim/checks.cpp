@@ -37,14 +37,6 @@ void require_own_scale(const OptimizerImpl& impl, const char* instead) {
              "its loss scale is shared with other optimizers");
 }
 
-void require_place(const OptimizerImpl& impl, bool as_captured) {
-  FIRN_CHECK(as_captured, impl.store.op(),
-             "record one graph for each place in the cycle, and replay them in turn",
-             "a graph was replayed at another place of the cycle than it was recorded at ({} "
-             "micro-steps so far)",
-             impl.at.micro_steps);
-}
-
 void fail_of_function(const OptimizerImpl& impl) {
   char text[128];  // the heap may have no memory for it
   const auto end = fmt::format_to_n(text, sizeof text, "the function given to {}", impl.call.maker);
@@ -85,7 +77,7 @@ void warn_if_unreached(OptimizerImpl& impl, bool reached) {
          "is not trained: make the optimizer afterwards, or copy_() values into the old parameter");
     return;
   }
-  if (reached || impl.notes.warned_unreached) return;
+  if (reached || runtime::dry_run() || impl.notes.warned_unreached) return;
   impl.notes.warned_unreached = true;
   warn(impl.store.op(),
        fmt::format("no gradient has reached any parameter: {}", impl.store.names()),

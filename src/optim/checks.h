@@ -12,8 +12,6 @@ void require_weight(const OptimizerImpl& impl, const Loss& loss);
 /// Throws Error unless the sum of a loss is a scalar in f32 or f64 on the parameters' device, of a
 /// graph that reaches parameters.
 void require_scalar(const OptimizerImpl& impl, const Tensor& sum);
-/// Throws Error if the graph that is replayed was captured at another place of the cycle.
-void require_place(const OptimizerImpl& impl, bool as_captured);
 /// Throws OutOfMemory: the function of the call that makes the cycle threw std::bad_alloc.
 [[noreturn]] void fail_of_function(const OptimizerImpl& impl);
 

@@ -45,6 +45,10 @@ autograd::StepRanks StepExtension::ranks() const noexcept {
 
 std::string StepExtension::place() const { return next_ ? next_->place() : std::string(); }
 
+void StepExtension::together(const std::function<void()>& fn) const {
+  autograd::on_every_rank(step.store.op().c_str(), ranks(), fn);
+}
+
 Share StepExtension::share_of(std::int64_t n) const noexcept {
   const autograd::Peers* const peers = copies();
   return peers ? firn::share_of(n, peers->rank(), peers->size()) : Share{0, n};

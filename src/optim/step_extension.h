@@ -83,6 +83,8 @@ class StepExtension {
   virtual autograd::StepRanks ranks() const noexcept;
   /// The ranks that have the same parameters and other samples, or null.
   const autograd::Peers* copies() const noexcept { return ranks().copies; }
+  /// Runs fn() on all ranks: if it throws on one, all throw.
+  void together(const std::function<void()>& fn) const;
   /// This rank's share of n samples or chunks.
   Share share_of(std::int64_t n) const noexcept;
 

@@ -9,7 +9,7 @@
 #include "firn/runtime/graph.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/stream.h"
-#include "optim/impl.h"
+#include "optim/inside.h"
 
 namespace firn::graph {
 
@@ -49,7 +49,7 @@ FIRN_OUT_OF_MEMORY("graph::Step")
 Step::Step(optim::Optimizer& optimizer, std::function<void()> work,
            std::function<std::int64_t()> variant)
     : Step(optimizer.parameters().front().device(), std::move(work), std::move(variant)) {
-  impl_->optimizer = optim::OptimizerAccess::impl(optimizer).hooks.handle();
+  impl_->optimizer = optim::handle_of(optimizer);
 }
 
 Step::~Step() = default;
@@ -66,9 +66,7 @@ std::int64_t Step::variant() const {
   const std::int64_t given = own().variant ? own().variant() : 0;
   const auto* optimizer = own().optimizer_in_use();
   if (!optimizer) return given;
-  const optim::Progress& at = optimizer->at;
-  const bool first = at.calls == 0;
-  const bool last = at.calls + 1 == at.length_or_next(optimizer->options.accumulate);
+  const auto [first, last] = optim::place_of(*optimizer);
   return 4 * given + 2 * first + last;
 }
 
@@ -84,7 +82,7 @@ void Step::operator()() {
     v.has_run = true;
     return;
   }
-  if (optimizer) optimizer->store.show_training_weights();  // a graph cannot record the change
+  if (optimizer) optim::show_training_weights(*optimizer);  // a graph cannot record the change
   v.graph = Graph::capture(m.device, m.work);
   v.recorded = true;
 }

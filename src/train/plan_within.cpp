@@ -8,7 +8,7 @@
 #include "firn/ops/losses.h"
 #include "nn/checkpoint_policies.h"
 #include "optim/calls/cycle_planner.h"
-#include "optim/impl.h"
+#include "optim/inside.h"
 
 namespace firn::optim {
 namespace {
@@ -35,8 +35,7 @@ BatchPlan plan_within(std::size_t budget, Optimizer& optimizer, nn::Module& net,
              "the function is empty");
   FIRN_CHECK(options.least_micro_batch >= 1, kOp, "1 is the least", "micro-batches of {} samples",
              options.least_micro_batch);
-  OptimizerAccess::impl(optimizer).require_outside_cycle("plan_within()");
-  OptimizerAccess::impl(optimizer).require_no_cycle();
+  require_no_cycle(optimizer, "plan_within()");
   nn::detail::BlockSettings blocks(net);
   CyclePlanner planner(optimizer, samples, budget, options.split_statistics, loss);
   const std::int64_t least = std::min(options.least_micro_batch, samples);

@@ -26,6 +26,9 @@ void ReplicatedStep::check_coupled(bool coupled) const {
 }
 
 void ReplicatedStep::begin_micro_step() {
+  FIRN_CHECK(step.now.phase != Phase::combined, step.store.op(),
+             "call step() again, or zero_grad()",
+             "the last step has failed after the ranks had added up their gradients");
   // On a device the host knows the sums, and does not wait.
   if (step.at.micro_steps == 0 && !runtime::dry_run() && step.store.device().is_cpu())
     step.now.sums_before = step.seed_sums();

@@ -17,9 +17,9 @@
 #include "firn/random.h"
 #include "nn/shown_weights.h"
 #include "nn/tree.h"
+#include "optim/inside.h"
+#include "tensor/impl.h"
 #include "optim/report/describe.h"
-#include "optim/impl.h"
-#include "optim/saved_state.h"
 
 namespace firn::io {
 namespace {
@@ -92,18 +92,10 @@ std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module)
 
 std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer& optimizer,
                                      SlotsOf whose) {
-  FIRN_CHECK(!optim::OptimizerAccess::impl(optimizer).notes.averaged, "RunPart",
-             "end the scope of AveragedWeights first",
-             "the weights of the optimizer \"{}\" are their moving averages at the moment", prefix);
-  FIRN_CHECK(autograd::current_cycle != &optim::OptimizerAccess::impl(optimizer), "RunPart",
-             "save and load when it has returned",
-             "a backward() of the optimizer \"{}\" is running", prefix);
-  auto& impl = optim::OptimizerAccess::impl(optimizer);
   std::vector<RunSlot> out;
-  auto state =
-      whose == SlotsOf::all_ranks ? std::exchange(impl.state_of_all, {}) : optim::state_of(impl, nullptr);
-  if (whose == SlotsOf::this_rank)
-    for (auto& e : impl.extension->entries_in_file()) state.push_back(std::move(e));
+  optim::SavedState saved =
+      optim::state_to_save(optimizer, whose == SlotsOf::all_ranks, "RunPart", prefix);
+  const auto& state = saved.entries;
   const std::string touched_name = join(prefix, "touched");
   std::vector<std::uint8_t> touched;
   for (const auto& e : state)
@@ -127,12 +119,11 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   }
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
-  out.back().not_saved = optim::why_not_saved(impl);
-  const auto in_batch = impl.extension->in_batch();
-  out.back().in_batch = in_batch.yes;
-  out.back().random_in_batch = in_batch.random;
-  if (const std::string place = impl.extension->place(); !place.empty())
-    out.push_back(slot_of_text(join(prefix, "place"), place, RunSlot::Text::must_agree));
+  out.back().not_saved = saved.not_saved;
+  out.back().in_batch = saved.in_batch;
+  out.back().random_in_batch = saved.random_in_batch;
+  if (!saved.place.empty())
+    out.push_back(slot_of_text(join(prefix, "place"), saved.place, RunSlot::Text::must_agree));
   return out;
 }
 
@@ -187,13 +178,13 @@ RunPart::RunPart(std::string name, nn::Module& module) {
 RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
 RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
   check_name(name);
-  source_ = std::make_shared<const RunPart::Source>(RunPart::Source{
-      &optimizer,
-      [name = std::move(name), &optimizer](SlotsOf whose) {
-        return optimizer_slots(name, optimizer, whose);
-      },
-      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).extension->ranks(); },
-      [&optimizer] { optim::gather_state(optim::OptimizerAccess::impl(optimizer)); }});
+  source_ = std::make_shared<const RunPart::Source>(
+      RunPart::Source{&optimizer,
+                      [name = std::move(name), &optimizer](SlotsOf whose) {
+                        return optimizer_slots(name, optimizer, whose);
+                      },
+                      [&optimizer] { return optim::ranks_of(optimizer); },
+                      [&optimizer] { optim::gather_state(optimizer); }});
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {

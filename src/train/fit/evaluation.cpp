@@ -9,7 +9,7 @@
 #include "firn/optim/whole_weights.h"
 #include "firn/runtime/spans.h"
 #include "nn/tree.h"
-#include "optim/impl.h"
+#include "optim/inside.h"
 
 namespace firn::train {
 namespace {
@@ -49,8 +49,7 @@ void evaluate_into(EpochReport& report, const Parts& parts, const Objective& obj
   for (const auto& module : parts.modules) modes.emplace_back(nn::detail::tree_of(module.object));
   std::deque<optim::AveragedWeights> averages;
   for (const auto& optimizer : parts.optimizers)
-    if (optim::OptimizerAccess::impl(optimizer.object).options.ema > 0)
-      averages.emplace_back(optimizer.object);
+    if (optim::options_of(optimizer.object).ema > 0) averages.emplace_back(optimizer.object);
   const NoGrad guard;
   if (options.validate) return validate_into(report, parts, objective, options);
   for (metrics::Value& value : options.evaluate()) {

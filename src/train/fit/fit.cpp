@@ -9,7 +9,7 @@
 #include "firn/data/resident_batches.h"
 #include "firn/nn/module.h"
 #include "firn/ops/losses.h"
-#include "optim/impl.h"
+#include "optim/inside.h"
 #include "train/fit/feed.h"
 #include "train/fit/loop.h"
 
@@ -47,7 +47,7 @@ void require_samples_of_each(const data::Loader& loader) {
 /// The ranks that train together: those of the first optimizer that has some.
 autograd::StepRanks ranks_of(const Parts& parts) {
   for (const auto& optimizer : parts.optimizers) {
-    const auto ranks = optim::OptimizerAccess::impl(optimizer.object).extension->ranks();
+    const auto ranks = optim::ranks_of(optimizer.object);
     if (ranks.copies || ranks.model) return ranks;
   }
   return {};
@@ -69,9 +69,9 @@ FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const Fi
 FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
               const LossFunction& loss, const FitOptions& options) try {
   FIRN_CHECK(loss, kOp, "give a function of a batch", "there is no loss");
-  const auto& impl = optim::OptimizerAccess::impl(optimizer);
-  const bool exact = impl.options.exact.quantum > 0;
-  FIRN_CHECK(options.micro_batch || (!exact && !impl.store.weights_divided()), kOp,
+  const bool exact = optim::options_of(optimizer).exact.quantum > 0;
+  const bool sharded = optim::weights_sharded(optimizer);
+  FIRN_CHECK(options.micro_batch || (!exact && !sharded), kOp,
              "give micro_batch, and the loader the same quantum",
              "{} needs whole batches, which run_batch() cuts",
              exact ? "exact mode" : "an optimizer whose weights ranks divide");
@@ -83,7 +83,7 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
              "give the loader the group: LoaderOptions::group",
              "the group has {} ranks, and the loader divides batches among {}",
              options.group->size(), loader.options().group.size());
-  if (impl.store.weights_divided()) require_samples_of_each(loader);
+  if (sharded) require_samples_of_each(loader);
   Objective objective{options.forward, loss};
   if (!objective.forward)
     objective.forward = [&net](const data::LoaderBatch& batch) { return net(batch.x()); };
@@ -97,7 +97,7 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
           [&](std::int64_t first, std::int64_t last) { return loss_of(batch.part(first, last)); });
       return;
     }
-    optim::OptimizerAccess::impl(optimizer).extension->part_of_cycle([&] {
+    optim::part_of_cycle(optimizer, [&] {
       if (batch.size() == 0)
         optimizer.no_samples();
       else

@@ -14,7 +14,7 @@
 #include "firn/nn/module.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
-#include "optim/impl.h"
+#include "optim/inside.h"
 #include "train/fit/kept_report.h"
 
 namespace firn::train {
@@ -82,14 +82,14 @@ const FitOptions& checked(const Parts& parts, const FitOptions& o, const dist::G
     for (std::size_t k = 0; k < i; ++k)
       FIRN_CHECK(&parts.optimizers[k].object.get() != &optimizer.get(), kOp, "give it once",
                  "optimizers {} and {} are the same one", k, i);
-    const auto& impl = optim::OptimizerAccess::impl(optimizer);
-    const auto ranks = impl.extension->ranks();
+    const auto ranks = optim::ranks_of(optimizer);
     const bool distributed = ranks.copies || ranks.model;
     FIRN_CHECK(distributed == (group.size() > 1), kOp,
                distributed ? "give the Loader, or FitOptions, the group"
                            : "call dist::distribute() for each optimizer first",
                "the optimizer {} {} other ranks, and the group has {}",
-               name.empty() ? impl.store.op() : name, distributed ? "has" : "has no", group.size());
+               name.empty() ? optim::name_of(optimizer) : name, distributed ? "has" : "has no",
+               group.size());
   }
   return o;
 }
@@ -157,12 +157,10 @@ std::int64_t FitLoop::applied_steps() const {
 }
 
 std::int64_t FitLoop::ended_cycles() const {
-  return optim::OptimizerAccess::impl(parts_.optimizers[0].object).at.cycles;
+  return optim::progress_of(parts_.optimizers[0].object).cycles;
 }
 
-Device FitLoop::device() const {
-  return optim::OptimizerAccess::impl(parts_.optimizers[0].object).store.device();
-}
+Device FitLoop::device() const { return optim::device_of(parts_.optimizers[0].object); }
 
 void FitLoop::start() {
   // A model that was just evaluated. Parts of one that trains stay as they are.
@@ -173,10 +171,10 @@ void FitLoop::start() {
   result_.resumed = saver_.resume();
   if (!result_.resumed)
     for (const auto& [name, optimizer] : parts_.optimizers) {
-      const auto& impl = optim::OptimizerAccess::impl(optimizer);
-      FIRN_CHECK(impl.at.micro_steps == 0, kOp, "call flush() or zero_grad() before",
+      FIRN_CHECK(optim::progress_of(optimizer).micro_steps == 0, kOp,
+                 "call flush() or zero_grad() before",
                  "the optimizer {} is in the middle of a cycle",
-                 name.empty() ? impl.store.op() : name);
+                 name.empty() ? optim::name_of(optimizer) : name);
     }
   if (leads()) open_log();
   if (result_.resumed && leads() && options_.progress) {

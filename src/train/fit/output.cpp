@@ -14,7 +14,7 @@
 #include "firn/nn/module.h"
 #include "firn/train/progress.h"
 #include "io/json.h"
-#include "optim/impl.h"
+#include "optim/inside.h"
 
 namespace firn::train {
 namespace {
@@ -51,9 +51,7 @@ Record by_owner(const Bytes& bytes_of) {
   return out;
 }
 
-Device device_of(const Parts& parts) {
-  return optim::OptimizerAccess::impl(parts.optimizers[0].object).store.device();
-}
+Device device_of(const Parts& parts) { return optim::device_of(parts.optimizers[0].object); }
 
 }  // namespace
 
@@ -85,14 +83,13 @@ Record run_record(const Parts& parts, std::int64_t epoch_samples, const dist::Gr
                   const FitOptions& options) {
   std::vector<Record> optimizers, modules;
   for (const auto& [name, object] : parts.optimizers) {
-    const auto& impl = optim::OptimizerAccess::impl(object);
     Record r;
     if (!name.empty()) r.add("name", name);
-    r.add("kind", impl.store.op())
+    r.add("kind", optim::name_of(object))
         .add("description", optim::describe(object))
         .add("accumulate", object.get().cycle_length())
-        .add("clip_norm", impl.options.clip_norm)
-        .add("device", to_string(impl.store.device()));
+        .add("clip_norm", optim::options_of(object).clip_norm)
+        .add("device", to_string(optim::device_of(object)));
     optimizers.push_back(std::move(r));
   }
   for (const auto& [name, object] : parts.modules) {
