@@ -1,4 +1,4 @@
-"""Which calls of a group a training step makes, from the code in src/optim/ranks, src/optim/store/division.cpp and
+"""Which calls of a group a training step makes, from the code in src/dist/step, src/optim/store/division.cpp and
 src/dist/parallel. tests/dist/cost_model.py compares them with counted ones."""
 import dataclasses
 

@@ -1,6 +1,6 @@
 // Parts of one batch whose passes go on side by side: each is computed up to a layer that needs
 // numbers of the whole batch, and waits there for the others, forward and backward. Who cuts the
-// batch implements it (src/optim/ranks). An operation that needs the whole batch asks here.
+// batch implements it (src/optim/exact). An operation that needs the whole batch asks here.
 #pragma once
 
 #include <atomic>
