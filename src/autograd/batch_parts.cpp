@@ -2,13 +2,14 @@
 #include "autograd/batch_parts.h"
 
 #include "base/check.h"
+#include "firn/thread_context.h"
 
 namespace firn::autograd {
 
 BatchPartScope::~BatchPartScope() {
   for (Freeze* const scope : frozen_) scope->part_ = nullptr;
-  current = outer_;
-  BatchParts::current = before_;
+  thread_context.batch_part = outer_;
+  thread_context.batch_parts = before_;
 }
 
 void BatchPartScope::changed(const void* object, bool before, bool after) {
@@ -22,14 +23,14 @@ void BatchPartScope::freeze(bool on) const noexcept {
 }
 
 BatchPartScope::Away::Away(const char* op) {
-  FIRN_CHECK(current->flags_.empty(), op,
+  FIRN_CHECK(thread_context.batch_part->flags_.empty(), op,
              "call them outside of run_batch(), or put the modes back before the next layer that "
              "normalises the batch",
              "train() or eval() has changed a module in the function of run_batch(), in which the "
              "quanta of the batch take turns");
-  current->freeze(false);
+  thread_context.batch_part->freeze(false);
 }
 
-BatchPartScope::Away::~Away() { current->freeze(true); }
+BatchPartScope::Away::~Away() { thread_context.batch_part->freeze(true); }
 
 }  // namespace firn::autograd

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "firn/autograd.h"
+#include "firn/thread_context.h"
 
 namespace firn::autograd {
 
@@ -43,9 +44,6 @@ class BatchParts {
   virtual double unit() const noexcept = 0;
   /// Whether it is the first part of this rank.
   virtual bool is_first() const noexcept = 0;
-
-  /// Those of which this thread computes one; null: none.
-  static inline thread_local constinit BatchParts* current = nullptr;
 };
 
 /// While alive, this thread computes a part. Parts take turns in the middle of the user's function,
@@ -53,7 +51,8 @@ class BatchParts {
 class BatchPartScope {
  public:
   explicit BatchPartScope(BatchParts& parts) noexcept
-      : before_(std::exchange(BatchParts::current, &parts)), outer_(std::exchange(current, this)) {}
+      : before_(std::exchange(thread_context.batch_parts, &parts)),
+        outer_(std::exchange(thread_context.batch_part, this)) {}
   ~BatchPartScope();
   BatchPartScope(const BatchPartScope&) = delete;
   BatchPartScope& operator=(const BatchPartScope&) = delete;
@@ -72,9 +71,6 @@ class BatchPartScope {
     Away(const Away&) = delete;
     Away& operator=(const Away&) = delete;
   };
-
-  /// Of this thread; null: it computes no part.
-  static inline thread_local constinit BatchPartScope* current = nullptr;
 
  private:
   /// The scopes of the part do, or do not for a while.

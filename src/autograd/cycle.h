@@ -15,6 +15,7 @@
 #include "firn/random.h"
 #include "firn/runtime/rollback.h"
 #include "firn/tensor.h"
+#include "firn/thread_context.h"
 
 namespace firn::autograd {
 
@@ -59,21 +60,17 @@ class Cycle {
   mutable std::atomic<bool> reads_f16_{false};
 };
 
-inline thread_local constinit Cycle* current_cycle = nullptr;
-
 /// While alive, layers of this thread that normalise the samples of a batch together say so:
 /// cutting the batch into micro-batches changes what they compute.
 class CouplingScope {
  public:
-  CouplingScope() noexcept : outer_(std::exchange(current, this)) {}
-  ~CouplingScope() { current = outer_; }
+  CouplingScope() noexcept : outer_(std::exchange(thread_context.coupling, this)) {}
+  ~CouplingScope() { thread_context.coupling = outer_; }
   CouplingScope(const CouplingScope&) = delete;
   CouplingScope& operator=(const CouplingScope&) = delete;
 
   /// The first such layer; empty: none so far.
   std::string layer;
-
-  static inline thread_local constinit CouplingScope* current = nullptr;
 
  private:
   CouplingScope* outer_;
@@ -82,8 +79,9 @@ class CouplingScope {
 /// While alive, the backward passes of this thread belong to a cycle.
 class CycleScope {
  public:
-  explicit CycleScope(Cycle& cycle) noexcept : outer_(std::exchange(current_cycle, &cycle)) {}
-  ~CycleScope() { current_cycle = outer_; }
+  explicit CycleScope(Cycle& cycle) noexcept
+      : outer_(std::exchange(thread_context.cycle, &cycle)) {}
+  ~CycleScope() { thread_context.cycle = outer_; }
   CycleScope(const CycleScope&) = delete;
   CycleScope& operator=(const CycleScope&) = delete;
 

@@ -18,6 +18,7 @@
 #include "firn/memory/labels.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/spans.h"
+#include "firn/thread_context.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 
@@ -36,17 +37,17 @@ class Queue {
   using Found = std::unordered_map<const Node*, Tensor>;
   /// With `found`, leaves keep their gradients, and what arrives at its nodes is stored there.
   explicit Queue(Found* found = nullptr)
-      : pass_(begin_pass()), found_(found), outer_(std::exchange(current_, this)) {}
+      : pass_(begin_pass()), found_(found), outer_(std::exchange(of_thread_.current, this)) {}
   ~Queue() {
     for (Node* n : heap_) leave(*n);  // none are left, unless a backward function has thrown
-    current_ = outer_;
+    of_thread_.current = outer_;
   }
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  static Queue& current() noexcept { return *current_; }
+  static Queue& current() noexcept { return *of_thread_.current; }
   /// Whether a backward() of this thread is running.
-  static bool running() noexcept { return current_ != nullptr; }
+  static bool running() noexcept { return of_thread_.current != nullptr; }
 
   bool empty() const noexcept { return heap_.empty(); }
   void push(Node& n) {
@@ -69,7 +70,7 @@ class Queue {
     n.grad = Tensor();
   }
   /// The next pass of this thread tells collectors when a leaf has all.
-  static void await_next(bool on) noexcept { await_next_ = on; }
+  static void await_next(bool on) noexcept { of_thread_.await_next = on; }
   bool awaited() const noexcept { return awaited_; }
   std::uint64_t pass() const noexcept { return pass_; }
   /// Whether `h` was there when this pass began.
@@ -105,13 +106,14 @@ class Queue {
   std::vector<Node*> heap_;
   std::uint64_t pass_;
   Found* found_;
-  bool awaited_ = std::exchange(await_next_, false);
+  bool awaited_ = std::exchange(of_thread_.await_next, false);
   Queue* outer_;
-  static thread_local Queue* current_;
-  static thread_local bool await_next_;
+  struct OfThread {
+    Queue* current;
+    bool await_next;
+  };
+  static inline thread_local constinit OfThread of_thread_{nullptr, false};
 };
-thread_local Queue* Queue::current_ = nullptr;
-thread_local bool Queue::await_next_ = false;
 
 void add_into(const Tensor& target, const Tensor& x, float beta) {
   kernels::axpby(1.0, x.view(), beta, target.mutable_view(), current_stream(target.device()));
@@ -280,7 +282,7 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
   Backward b(n);
   try {
     n.run(b);
-    if (op_mode.anomaly) {
+    if (thread_context.op_mode.anomaly) {
       for (int i = 0; i < n.inputs.size(); ++i)
         if (n.inputs[i] && received(*n.inputs[i]).defined())
           detail::check_finite(n.op, "backward", received(*n.inputs[i]));
@@ -500,7 +502,7 @@ void backward(const Tensor& output, const BackwardOptions& options) try {
                    "with set_requires_grad()"
                  : "compute it from tensors with set_requires_grad(), outside of NoGrad",
              "{} requires no gradient", describe(output));
-  FIRN_CHECK(!Trace::current, "backward", "call it when checkpoint() has returned",
+  FIRN_CHECK(!thread_context.trace, "backward", "call it when checkpoint() has returned",
              "it was called by a function that is given to checkpoint()");
   const NoGrad guard;
   const OpMode::Plain plain;

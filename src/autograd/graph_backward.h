@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "autograd/node.h"
+#include "firn/thread_context.h"
 
 namespace firn::autograd {
 
@@ -71,8 +72,9 @@ NodeSet path_to(const std::vector<Tensor>& ends, const std::vector<Tensor>& outp
 /// While alive, no other nodes take gradients in this thread.
 class PathScope {
  public:
-  explicit PathScope(const NodeSet* path) noexcept : before_(std::exchange(gradient_path, path)) {}
-  ~PathScope() { gradient_path = before_; }
+  explicit PathScope(const NodeSet* path) noexcept
+      : before_(std::exchange(thread_context.gradient_path, path)) {}
+  ~PathScope() { thread_context.gradient_path = before_; }
   PathScope(const PathScope&) = delete;
   PathScope& operator=(const PathScope&) = delete;
 

@@ -29,6 +29,7 @@
 #include "firn/runtime/spans.h"
 #include "firn/runtime/stream.h"
 #include "firn/tensor.h"
+#include "firn/thread_context.h"
 #include "runtime/plan/plan_number.h"
 #include "tensor/impl.h"
 
@@ -123,9 +124,6 @@ struct Hooks {
   }
 };
 
-/// Not null while grad() runs in this thread: no other nodes than these take gradients.
-inline thread_local const std::unordered_set<const Node*>* gradient_path = nullptr;
-
 /// A node of the graph: a recorded op, or a leaf (no inputs, and the gradient it has collected).
 class Node : public GraphNode {
  public:
@@ -165,8 +163,8 @@ class Node : public GraphNode {
   /// The cycle that this leaf collects for: it takes no gradient from the passes of another one.
   const Cycle* cycle = nullptr;
   bool takes_gradient() const noexcept {
-    return frozen == 0 && (!cycle || !current_cycle || cycle == current_cycle) &&
-           (!gradient_path || gradient_path->contains(this));
+    return frozen == 0 && (!cycle || !thread_context.cycle || cycle == thread_context.cycle) &&
+           (!thread_context.gradient_path || thread_context.gradient_path->contains(this));
   }
 
   // Of the output, to make its gradient's buffer:
@@ -329,7 +327,7 @@ inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inpu
   output.storage()->made_by(op);
   if (runtime::recording_spans()) [[unlikely]]
     runtime::end_operation(op);
-  if (op_mode.watched()) [[unlikely]]
+  if (thread_context.op_mode.watched()) [[unlikely]]
     detail::watch(op, inputs, output);
 }
 
@@ -342,10 +340,10 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
   output.storage()->made_by(op);
   if (runtime::recording_spans()) [[unlikely]]
     runtime::end_operation(op);
-  if (op_mode.watched()) [[unlikely]]
+  if (thread_context.op_mode.watched()) [[unlikely]]
     detail::watch(op, inputs, output);
-  if (Trace::current) [[unlikely]]
-    Trace::current->next_op(op);
+  if (thread_context.trace) [[unlikely]]
+    thread_context.trace->next_op(op);
   if (!detail::needs_recording(inputs)) return output;
   Ref<Node> node(new detail::FnNode<std::decay_t<Fn>>(std::forward<Fn>(backward)));
   detail::attach(std::move(node), op, output, inputs, saved);

@@ -1,6 +1,6 @@
 // What an operation is beside its operands: axes, numbers, and tensors that take no gradient. Each
 // operation gives it right before it is recorded, but only while somebody asks, as the ONNX export
-// does (src/io/onnx). Listeners (op_mode.h) then learn operands and result.
+// does (src/io/onnx). Listeners (thread_context.op_mode.h) then learn operands and result.
 //
 //   if (autograd::wants_attributes()) [[unlikely]]
 //     autograd::attributes("softmax", {{"log", log}});
@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "firn/tensor.h"
+#include "firn/thread_context.h"
 
 namespace firn::autograd {
 
@@ -47,15 +48,13 @@ class AttributeSink {
   /// `op` is about to do what no recording could repeat, such as draw random numbers.
   virtual void cannot_repeat(const char* op, const char* why, const char* hint) = 0;
 
-  static inline thread_local constinit AttributeSink* current = nullptr;
-
  protected:
   ~AttributeSink() = default;
 };
 
-inline bool wants_attributes() noexcept { return AttributeSink::current != nullptr; }
+inline bool wants_attributes() noexcept { return thread_context.attributes != nullptr; }
 inline void attributes(const char* op, std::initializer_list<Attribute> list) {
-  AttributeSink::current->about(op, {list.begin(), list.size()});
+  thread_context.attributes->about(op, {list.begin(), list.size()});
 }
 
 }  // namespace firn::autograd

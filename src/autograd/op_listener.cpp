@@ -10,6 +10,7 @@
 #include "autograd/op_mode.h"
 #include "base/check.h"
 #include "base/inherited.h"
+#include "firn/thread_context.h"
 
 namespace firn::autograd {
 
@@ -25,48 +26,47 @@ struct OpListener::Place {
   }
 };
 
-namespace {
-
 /// Only its own thread touches it.
-struct List {
+struct ListenerList {
   std::vector<std::shared_ptr<OpListener::Place>> places;
 };
-thread_local constinit List* own_list = nullptr;
+
+namespace {
 
 /// Deletes the list of a thread that ends. A thread_local with a destructor would end the program
 /// if the heap has no memory to register it.
 struct ThreadEnd {
   pthread_key_t key = 0;
   bool made = pthread_key_create(&key, [](void* list) {
-                delete static_cast<List*>(list);
-                own_list = nullptr;
-                op_mode.listeners = op_mode.first = 0;
+                delete static_cast<ListenerList*>(list);
+                thread_context.listeners = nullptr;
+                thread_context.op_mode.listeners = thread_context.op_mode.first = 0;
               }) == 0;
 };
 
-List& list() {
+ListenerList& list() {
   static const ThreadEnd end;
-  if (own_list) return *own_list;
-  auto made = std::make_unique<List>();
+  if (thread_context.listeners) return *thread_context.listeners;
+  auto made = std::make_unique<ListenerList>();
   if (!end.made || pthread_setspecific(end.key, made.get()) != 0) throw std::bad_alloc();
-  return *(own_list = made.release());
+  return *(thread_context.listeners = made.release());
 }
 
-/// A thread that does a part of this one's work has its modes, and tells its listeners.
-const Inherited inherited_mode{[]() -> Inherited::Set {
-  return [mode = op_mode, places = own_list ? own_list->places
+/// A thread that does a part of this one's work tells its listeners.
+const Inherited inherited_listeners{[]() -> Inherited::Set {
+  return [places = thread_context.listeners ? thread_context.listeners->places
                                             : std::vector<std::shared_ptr<OpListener::Place>>()] {
     if (!places.empty()) list().places = places;
-    op_mode = mode;
   };
 }};
 
 /// Removes ended listeners from the end of this thread's list. One before a listener that lives
 /// stays, silent, until that ends too.
 void prune() noexcept {
-  while (op_mode.listeners > op_mode.first && own_list->places.back()->ended()) {
-    own_list->places.pop_back();
-    --op_mode.listeners;
+  while (thread_context.op_mode.listeners > thread_context.op_mode.first &&
+         thread_context.listeners->places.back()->ended()) {
+    thread_context.listeners->places.pop_back();
+    --thread_context.op_mode.listeners;
   }
 }
 
@@ -76,7 +76,7 @@ OpListener::OpListener() try {
   place_ = std::make_shared<Place>();
   place_->listener = this;
   list().places.push_back(place_);
-  ++op_mode.listeners;
+  ++thread_context.op_mode.listeners;
 }
 FIRN_OUT_OF_MEMORY("a listener")
 
@@ -94,8 +94,8 @@ void OpListener::stop() noexcept {
 
 void tell_listeners(const char* op, std::span<const Tensor* const> operands,
                     const Tensor& output) try {
-  for (int i = op_mode.listeners; i-- > op_mode.first;) {
-    OpListener::Place& place = *own_list->places[static_cast<std::size_t>(i)];
+  for (int i = thread_context.op_mode.listeners; i-- > thread_context.op_mode.first;) {
+    OpListener::Place& place = *thread_context.listeners->places[static_cast<std::size_t>(i)];
     const std::lock_guard lock(place.mutex);
     if (place.listener) place.listener->ran(op, operands, output);
   }

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "firn/tensor.h"
+#include "firn/thread_context.h"
 
 namespace firn::autograd {
 
@@ -35,33 +36,20 @@ class OpListener {
   std::shared_ptr<Place> place_;
 };
 
-struct OpMode {
-  bool autocast = false;
-  DType autocast_dtype = f32;  ///< if autocast is on: f16, bf16 or f32
-  bool anomaly = false;
-  /// This thread's listeners are numbered from 0, outermost first. Those from `first` on are told.
-  int listeners = 0, first = 0;
-
-  /// Whether somebody looks at the results of ops.
-  bool watched() const noexcept { return anomaly || listeners > first; }
-
-  class Plain;
-};
-
-inline thread_local constinit OpMode op_mode;
-
 /// While alive, ops run in the dtypes of their operands, and no listener is told of them.
 class OpMode::Plain {
  public:
   Plain() noexcept
-      : autocast_(op_mode.autocast), dtype_(op_mode.autocast_dtype), first_(op_mode.first) {
-    op_mode.autocast = false;
-    op_mode.first = op_mode.listeners;
+      : autocast_(thread_context.op_mode.autocast),
+        dtype_(thread_context.op_mode.autocast_dtype),
+        first_(thread_context.op_mode.first) {
+    thread_context.op_mode.autocast = false;
+    thread_context.op_mode.first = thread_context.op_mode.listeners;
   }
   ~Plain() {
-    op_mode.autocast = autocast_;
-    op_mode.autocast_dtype = dtype_;
-    op_mode.first = first_;
+    thread_context.op_mode.autocast = autocast_;
+    thread_context.op_mode.autocast_dtype = dtype_;
+    thread_context.op_mode.first = first_;
   }
   Plain(const Plain&) = delete;
   Plain& operator=(const Plain&) = delete;
@@ -74,13 +62,14 @@ class OpMode::Plain {
 
 /// The dtype of autocast; nullopt if it is off.
 inline std::optional<DType> autocast_mode() noexcept {
-  return op_mode.autocast ? std::optional(op_mode.autocast_dtype) : std::nullopt;
+  return thread_context.op_mode.autocast ? std::optional(thread_context.op_mode.autocast_dtype)
+                                         : std::nullopt;
 }
 /// Sets it, and returns what it was.
 inline std::optional<DType> exchange_autocast(std::optional<DType> mode) noexcept {
   const std::optional<DType> before = autocast_mode();
-  op_mode.autocast = mode.has_value();
-  op_mode.autocast_dtype = mode.value_or(f32);
+  thread_context.op_mode.autocast = mode.has_value();
+  thread_context.op_mode.autocast_dtype = mode.value_or(f32);
   return before;
 }
 

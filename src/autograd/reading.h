@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "firn/thread_context.h"
+
 namespace firn::autograd {
 
 class Lender {
@@ -36,15 +38,12 @@ struct Reading {
   }
 };
 
-/// Of this thread; null while nobody has lent anything.
-inline thread_local constinit Reading* reading = nullptr;
-
 /// Who lends something on this thread is told of its scopes as long as `self` lives.
 void add_lender(const std::shared_ptr<Lender*>& self);
 
 class ReadingScope {
  public:
-  ReadingScope() noexcept : reading_(reading) {
+  ReadingScope() noexcept : reading_(thread_context.reading) {
     if (reading_) [[unlikely]]
       reading_->begin();
   }

@@ -6,24 +6,22 @@
 #include "autograd/node.h"
 #include "autograd/weight_modes.h"
 #include "base/check.h"
-#include "base/inherited.h"
 #include "firn/memory/labels.h"
+#include "firn/thread_context.h"
 #include "tensor/overlap.h"
 
 namespace firn {
-namespace {
-thread_local bool recording = true;
-const Inherited inherited_recording{
-    []() -> Inherited::Set { return [on = recording] { recording = on; }; }};
-}  // namespace
+bool grad_enabled() noexcept { return thread_context.recording; }
+NoGrad::NoGrad() noexcept : previous_(thread_context.recording) {
+  thread_context.recording = false;
+}
+NoGrad::~NoGrad() { thread_context.recording = previous_; }
+EnableGrad::EnableGrad() noexcept : previous_(thread_context.recording) {
+  thread_context.recording = true;
+}
+EnableGrad::~EnableGrad() { thread_context.recording = previous_; }
 
-bool grad_enabled() noexcept { return recording; }
-NoGrad::NoGrad() noexcept : previous_(recording) { recording = false; }
-NoGrad::~NoGrad() { recording = previous_; }
-EnableGrad::EnableGrad() noexcept : previous_(recording) { recording = true; }
-EnableGrad::~EnableGrad() { recording = previous_; }
-
-Freeze::Freeze(std::vector<Tensor> leaves) try : part_(autograd::BatchPartScope::current) {
+Freeze::Freeze(std::vector<Tensor> leaves) try : part_(thread_context.batch_part) {
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Tensor& t = leaves[i];
     FIRN_CHECK(t.defined(), "Freeze", "give net.parameters()", "tensor {} is undefined", i);
@@ -50,27 +48,30 @@ void Freeze::set(bool on) const noexcept {
   }
 }
 
-AnomalyMode::AnomalyMode() noexcept : previous_(autograd::op_mode.anomaly) {
-  autograd::op_mode.anomaly = true;
+AnomalyMode::AnomalyMode() noexcept : previous_(thread_context.op_mode.anomaly) {
+  thread_context.op_mode.anomaly = true;
 }
-AnomalyMode::~AnomalyMode() { autograd::op_mode.anomaly = previous_; }
+AnomalyMode::~AnomalyMode() { thread_context.op_mode.anomaly = previous_; }
 
 namespace autograd {
 
 void Node::dispose() noexcept {
   // Deleting a node may drop the last reference to its inputs. Those come back here and are queued;
   // the outermost call deletes them.
-  thread_local Node* queue = nullptr;
-  thread_local bool draining = false;
-  next_disposed_ = queue;
-  queue = this;
-  if (draining) return;
-  draining = true;
-  while (Node* n = queue) {
-    queue = n->next_disposed_;
+  struct Disposal {
+    Node* queue;
+    bool runs;
+  };
+  thread_local constinit Disposal disposal{nullptr, false};
+  next_disposed_ = disposal.queue;
+  disposal.queue = this;
+  if (disposal.runs) return;
+  disposal.runs = true;
+  while (Node* n = disposal.queue) {
+    disposal.queue = n->next_disposed_;
     delete n;
   }
-  draining = false;
+  disposal.runs = false;
 }
 
 Leaf* leaf_of(const Tensor& t) noexcept {
@@ -107,7 +108,7 @@ namespace {
 
 void keep(Node& node, Tensor t, bool hashed = true) {
   const std::uint32_t version = t.defined() ? t.storage()->version() : 0;
-  if (Trace::current && Trace::current->take(node, t, version, hashed)) [[unlikely]]
+  if (thread_context.trace && thread_context.trace->take(node, t, version, hashed)) [[unlikely]]
     t = Tensor();
   node.saved.push_back({std::move(t), version});
 }
@@ -158,7 +159,7 @@ void check_in_place(const char* op, const Tensor& x, bool recorded, const char* 
 void check_overwrite(const char* op, const Tensor& x) {
   check_in_place(op, x, false);
   const Node* node = node_of(x);
-  if (!node || !recording) return;
+  if (!node || !thread_context.recording) return;
   FIRN_CHECK(!node->is_leaf(), op, "guard it with NoGrad",
              "{} is a leaf that requires a gradient, and overwriting it is not recorded",
              describe(x));
@@ -171,13 +172,13 @@ void check_overwrite(const char* op, const Tensor& x) {
 namespace detail {
 
 bool needs_recording(Inputs inputs) noexcept {
-  if (!recording) return false;
+  if (!thread_context.recording) return false;
   for (const Tensor* t : inputs)
     if (node_of(*t)) return true;
   return false;
 }
 bool needs_recording(const std::vector<Tensor>& inputs) noexcept {
-  if (!recording) return false;
+  if (!thread_context.recording) return false;
   for (const Tensor& t : inputs)
     if (node_of(t)) return true;
   return false;
@@ -187,7 +188,7 @@ namespace {
 
 void watch_all(const char* op, std::span<const Tensor* const> inputs, const Tensor& output) {
   tell_listeners(op, inputs, output);
-  if (op_mode.anomaly) check_finite(op, "forward", output);
+  if (thread_context.op_mode.anomaly) check_finite(op, "forward", output);
 }
 
 }  // namespace
@@ -225,7 +226,7 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
                std::initializer_list<Saved> saved) {
   TensorImpl& impl = *output.impl();
   node->op = op;
-  node->module = runtime::labels.module;
+  node->module = thread_context.labels.module;
   node->sequence = sequence_counter.fetch_add(1, std::memory_order_relaxed);
   node->shape = impl.shape;
   node->dtype = impl.dtype;

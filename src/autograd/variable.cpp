@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/spans.h"
+#include "firn/thread_context.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "tensor/overlap.h"
@@ -96,7 +97,7 @@ void Tensor::set_grad(const Tensor& g) const {
       !g.defined() || (g.shape() == shape() && is_floating(g.dtype()) && g.device() == device()),
       "set_grad", "give a gradient of the tensor's shape and device, in a floating dtype",
       "gradient {} for tensor {}", describe(g), describe(*this));
-  FIRN_CHECK(!leaf->cycle || leaf->cycle != autograd::current_cycle, "set_grad",
+  FIRN_CHECK(!leaf->cycle || leaf->cycle != thread_context.cycle, "set_grad",
              "return the gradient from the hook, or call it after backward() has returned",
              "the backward() of the optimizer that trains {} is running", describe(*this));
   FIRN_CHECK(!leaf->collector, "set_grad", "set DistributeOptions::zero to 1",
@@ -137,7 +138,7 @@ int add_hook(const Tensor& t, GradHook hook) try {
              "the hook for {} is empty", describe(t));
   // A function that is computed again has added its hooks the first time, but for those of the
   // results that it makes now.
-  if (autograd::computing_again() && autograd::Trace::current->made_before(*node))
+  if (autograd::computing_again() && thread_context.trace->made_before(*node))
     return node->hooks ? node->hooks->made - 1 : 0;
   if (!node->hooks) node->hooks = std::make_unique<autograd::Hooks>();
   autograd::Hooks& hooks = *node->hooks;
@@ -153,7 +154,7 @@ FIRN_OUT_OF_MEMORY("add_hook")
 void remove_hook(const Tensor& t, int id) {
   require_defined("remove_hook", t);
   Node* node = node_of(t);
-  if (node && autograd::computing_again() && autograd::Trace::current->made_before(*node)) return;
+  if (node && autograd::computing_again() && thread_context.trace->made_before(*node)) return;
   autograd::Hooks* hooks = node ? node->hooks.get() : nullptr;
   FIRN_CHECK(hooks && id >= 0 && id < hooks->made, "remove_hook",
              "use the number that add_hook returned for this tensor", "{} has no hook {}",
@@ -230,8 +231,8 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
   const char* const op = runtime::keep_name(name);
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"custom", true}});
-  if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);
-  if (autograd::Trace::current) autograd::Trace::current->next_op(op);
+  if (thread_context.op_mode.watched()) autograd::detail::watch(op, inputs, output);
+  if (thread_context.trace) thread_context.trace->next_op(op);
   if (!autograd::detail::needs_recording(inputs)) return output;
   FIRN_CHECK(is_floating(output.dtype()), name,
              "cast it: output.to(firn::f32); or call the function under NoGrad",

@@ -38,9 +38,8 @@ struct Coroutine::Impl {
   bool ended = false, destroyed = false;
   std::exception_ptr error;
 
-  static thread_local constinit Impl* current;
+  static inline thread_local constinit Impl* current = nullptr;
 };
-thread_local constinit Coroutine::Impl* Coroutine::Impl::current = nullptr;
 
 void Coroutine::Impl::thread_main(const std::vector<Inherited::Set>& inherited) {
   {

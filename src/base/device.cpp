@@ -10,21 +10,15 @@
 
 #include "base/check.h"
 #include "base/cpus.h"
-#include "base/inherited.h"
+#include "firn/thread_context.h"
 
 namespace firn {
 
-namespace {
-thread_local Device default_for_thread;
-const Inherited inherited_device{[]() -> Inherited::Set {
-  return [device = default_for_thread] { default_for_thread = device; };
-}};
-}  // namespace
-Device default_device() noexcept { return default_for_thread; }
-DeviceScope::DeviceScope(Device device) noexcept : previous_(default_for_thread) {
-  default_for_thread = device;
+Device default_device() noexcept { return thread_context.device; }
+DeviceScope::DeviceScope(Device device) noexcept : previous_(thread_context.device) {
+  thread_context.device = device;
 }
-DeviceScope::~DeviceScope() { default_for_thread = previous_; }
+DeviceScope::~DeviceScope() { thread_context.device = previous_; }
 
 Device Device::parse(std::string_view text) {
   constexpr const char* hint = "use cpu, cuda or cuda:N";
@@ -79,14 +73,10 @@ std::atomic<int>& thread_count() noexcept {
   static std::atomic<int> count{initial_threads()};
   return count;
 }
-/// Of the innermost NumThreadsScope of this thread.
-thread_local constinit int most_threads = std::numeric_limits<int>::max();
-const Inherited inherited_threads{
-    []() -> Inherited::Set { return [most = most_threads] { most_threads = most; }; }};
 }  // namespace
 
 int num_threads() noexcept {
-  return std::min(most_threads, thread_count().load(std::memory_order_relaxed));
+  return std::min(thread_context.most_threads, thread_count().load(std::memory_order_relaxed));
 }
 
 int chosen_threads() noexcept { return thread_count().load(std::memory_order_relaxed); }
@@ -97,11 +87,11 @@ void set_num_threads(int n) {
   thread_count().store(n, std::memory_order_relaxed);
 }
 
-NumThreadsScope::NumThreadsScope(int n) : previous_(most_threads) {
+NumThreadsScope::NumThreadsScope(int n) : previous_(thread_context.most_threads) {
   FIRN_CHECK(n >= 1, "NumThreadsScope", "1 computes in the calling thread alone",
              "needs at least 1 thread, got {}", n);
-  most_threads = std::min(previous_, n);
+  thread_context.most_threads = std::min(previous_, n);
 }
-NumThreadsScope::~NumThreadsScope() { most_threads = previous_; }
+NumThreadsScope::~NumThreadsScope() { thread_context.most_threads = previous_; }
 
 }  // namespace firn

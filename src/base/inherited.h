@@ -1,9 +1,11 @@
-// What a thread takes over from the thread whose work it does a part of: modes, scopes and places
-// that are thread-local. Each file that has such a variable says here how another thread gets it.
+// A thread takes over scopes from the thread whose work it does a part of: ThreadScopes
+// (firn/thread_context.h), and what cannot be copied with them, which is registered here.
 #pragma once
 
 #include <functional>
 #include <vector>
+
+#include "firn/thread_context.h"
 
 namespace firn {
 
@@ -21,6 +23,9 @@ class Inherited {
   /// waits.
   static std::vector<Set> of_this_thread() {
     std::vector<Set> out;
+    out.push_back([scopes = static_cast<const ThreadScopes&>(thread_context)] {
+      static_cast<ThreadScopes&>(thread_context) = scopes;
+    });
     for (const Inherited* i = first; i; i = i->next_) out.push_back(i->capture_());
     return out;
   }

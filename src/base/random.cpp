@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "base/program_seed.h"
+#include "firn/thread_context.h"
 
 namespace firn {
 namespace {
@@ -13,21 +14,12 @@ namespace {
 std::atomic<std::uint64_t> random_seed{0};
 std::atomic<std::uint64_t> next_index{1};
 
-/// The streams of one thread. Without constructor and destructor, so that they work before and
-/// after main().
-struct ThreadStream {
-  Generator own;
-  Generator* chosen = nullptr;  // set by the innermost GeneratorScope
-  bool begun = false;
-};
-thread_local constinit ThreadStream stream;
-
 bool on_main_thread() noexcept { return gettid() == getpid(); }
 
 Generator& own_stream() noexcept {
-  if (!stream.begun) [[unlikely]]
+  if (!thread_context.random.begun) [[unlikely]]
     seed_thread(on_main_thread() ? 0 : next_index.fetch_add(1, std::memory_order_relaxed));
-  return stream.own;
+  return thread_context.random.own;
 }
 
 }  // namespace
@@ -49,7 +41,9 @@ Generator Generator::of_thread(std::uint64_t seed, std::uint64_t index) noexcept
   return Generator(z ^ (z >> 31));
 }
 
-Generator& default_generator() noexcept { return stream.chosen ? *stream.chosen : own_stream(); }
+Generator& default_generator() noexcept {
+  return thread_context.random.chosen ? *thread_context.random.chosen : own_stream();
+}
 
 void manual_seed(std::uint64_t seed) noexcept {
   if (on_main_thread()) {
@@ -59,13 +53,14 @@ void manual_seed(std::uint64_t seed) noexcept {
 }
 
 void seed_thread(std::uint64_t index) noexcept {
-  stream.own = Generator::of_thread(program_seed().seed, index);
-  stream.begun = true;
+  thread_context.random.own = Generator::of_thread(program_seed().seed, index);
+  thread_context.random.begun = true;
 }
 
-GeneratorScope::GeneratorScope(Generator& generator) noexcept : previous_(stream.chosen) {
-  stream.chosen = &generator;
+GeneratorScope::GeneratorScope(Generator& generator) noexcept
+    : previous_(thread_context.random.chosen) {
+  thread_context.random.chosen = &generator;
 }
-GeneratorScope::~GeneratorScope() { stream.chosen = previous_; }
+GeneratorScope::~GeneratorScope() { thread_context.random.chosen = previous_; }
 
 }  // namespace firn

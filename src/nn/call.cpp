@@ -13,11 +13,11 @@
 #include "autograd/node.h"
 #include "autograd/reading.h"
 #include "base/check.h"
-#include "base/inherited.h"
 #include "firn/memory/labels.h"
 #include "firn/nn/module.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/storage.h"
+#include "firn/thread_context.h"
 #include "firn/warning.h"
 #include "nn/shown_weights.h"
 #include "nn/tree.h"
@@ -26,17 +26,8 @@ namespace firn::nn {
 
 namespace {
 
-thread_local constinit detail::CallListener* listener = nullptr;
-thread_local constinit const detail::Call* innermost_call = nullptr;
-const Inherited inherited_calls{[]() -> Inherited::Set {
-  return [told = listener, call = innermost_call] {
-    listener = told;
-    innermost_call = call;
-  };
-}};
-
 const detail::Call* outermost_call() noexcept {
-  const detail::Call* call = innermost_call;
+  const detail::Call* call = thread_context.call;
   while (call && call->caller()) call = call->caller();
   return call;
 }
@@ -59,9 +50,12 @@ void detail::out_of_memory(const char* what) { firn::detail::out_of_memory(what)
 
 // ---- Listeners ----
 
-detail::CallListener::CallListener() noexcept : previous_(std::exchange(listener, this)) {}
-detail::CallListener::~CallListener() { listener = previous_; }
-detail::CallListener* detail::CallListener::current() noexcept { return listener; }
+detail::CallListener::CallListener() noexcept
+    : previous_(std::exchange(thread_context.call_listener, this)) {}
+detail::CallListener::~CallListener() { thread_context.call_listener = previous_; }
+detail::CallListener* detail::CallListener::current() noexcept {
+  return thread_context.call_listener;
+}
 
 Module* detail::called_root() noexcept {
   const Call* const call = outermost_call();
@@ -171,7 +165,7 @@ class detail::MemberCheck final : public autograd::OpListener {
     for (const Tensor* t : operands) {
       if (!t || !t->defined() || t->storage()->owner() != Owner::weights) continue;
       if (!autograd::leaf_of(*t) || !seen_.insert(t->impl()).second || is_trained(*t)) continue;
-      const Module* const m = innermost_call ? &innermost_call->module() : nullptr;
+      const Module* const m = thread_context.call ? &thread_context.call->module() : nullptr;
       uses_.push_back({*t, op, m, m ? described(*m) : ""});
     }
   }
@@ -242,41 +236,41 @@ std::uint32_t detail::Call::label() const noexcept {
     }
   } catch (...) {  // no memory for the path
   }
-  return runtime::labels.module;  // outside of the tree: its caller's
+  return thread_context.labels.module;  // outside of the tree: its caller's
 }
 
 detail::Call::Call(Module& m)
-    : module_(m), caller_(innermost_call), root_(caller_ ? caller_->root_ : m) {
+    : module_(m), caller_(thread_context.call), root_(caller_ ? caller_->root_ : m) {
   FIRN_CHECK(!m.moved_from_, m.type_name(), "call the module that it was moved to",
              "this module was moved from and holds nothing");
   if (!caller_ && !autograd::computing_again()) show_weights(m);
   if (m.autocast_) mode_.emplace(*m.autocast_);
   if (!caller_ && m.training_ && grad_enabled() && MemberCheck::due(m))
     check_ = std::make_unique<MemberCheck>();
-  watched_ = check_ || m.hooks_ || listener;
+  watched_ = check_ || m.hooks_ || thread_context.call_listener;
   label_ = label();
-  if (autograd::Trace::current) [[unlikely]]
+  if (thread_context.trace) [[unlikely]]
     join_trace();
-  label_before_ = std::exchange(runtime::labels.module, label_);
+  label_before_ = std::exchange(thread_context.labels.module, label_);
   if (runtime::recording_spans()) [[unlikely]]
     span_.emplace(label_);
-  innermost_call = this;
-  if (autograd::reading) [[unlikely]] {
-    autograd::reading->begin();
+  thread_context.call = this;
+  if (thread_context.reading) [[unlikely]] {
+    thread_context.reading->begin();
     reads_ = true;
   }
 }
 
 detail::Call::~Call() {
   if (reads_) [[unlikely]]
-    autograd::reading->end();
-  innermost_call = caller_;
-  runtime::labels.module = label_before_;
+    thread_context.reading->end();
+  thread_context.call = caller_;
+  thread_context.labels.module = label_before_;
   if (again_) module_.training_ = training_before_;
 }
 
 void detail::Call::join_trace() {
-  autograd::Trace& trace = *autograd::Trace::current;
+  autograd::Trace& trace = *thread_context.trace;
   note_ = trace.next_call(module_.training_, label_);
   if (trace.recording()) return;
   const autograd::CallNote& note = trace.call(note_);
@@ -296,7 +290,7 @@ using Replacements = std::vector<autograd::Replacement>;
 template <class Run>
 void run_hooks(const CallTensors& tensors, std::size_t note,
                Replacements autograd::CallNote::*replaced, const Run& run) {
-  autograd::Trace* const trace = autograd::Trace::current;
+  autograd::Trace* const trace = thread_context.trace;
   if (!trace) [[likely]]
     return run();
   std::vector<Tensor> before;
@@ -318,7 +312,7 @@ void put_in(const CallTensors& tensors, const Replacements& replaced) {
 }  // namespace
 
 void detail::Call::before(const CallTensors& inputs) {
-  if (again_) return put_in(inputs, autograd::Trace::current->call(note_).inputs);
+  if (again_) return put_in(inputs, thread_context.trace->call(note_).inputs);
   if (!module_.hooks_) return;
   const std::shared_ptr<const Hooks> hooks = module_.hooks_.all();
   run_hooks(inputs, note_, &autograd::CallNote::inputs, [&] {
@@ -328,7 +322,7 @@ void detail::Call::before(const CallTensors& inputs) {
 }
 
 void detail::Call::after(const CallTensors& inputs, const CallTensors& outputs) {
-  if (again_) return put_in(outputs, autograd::Trace::current->call(note_).outputs);
+  if (again_) return put_in(outputs, thread_context.trace->call(note_).outputs);
   if (module_.hooks_) {
     const std::shared_ptr<const Hooks> hooks = module_.hooks_.all();
     run_hooks(outputs, note_, &autograd::CallNote::outputs, [&] {
@@ -336,7 +330,7 @@ void detail::Call::after(const CallTensors& inputs, const CallTensors& outputs) 
         if (const auto* hook = std::get_if<ForwardHook>(&e.hook)) (*hook)(module_, inputs, outputs);
     });
   }
-  if (listener) listener->called(module_, outputs);
+  if (thread_context.call_listener) thread_context.call_listener->called(module_, outputs);
   if (check_) check_->report(module_);
 }
 

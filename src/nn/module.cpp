@@ -16,6 +16,7 @@
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/storage.h"
 #include "firn/runtime/stream.h"
+#include "firn/thread_context.h"
 #include "nn/shown_weights.h"
 #include "nn/tree.h"
 #include "tensor/impl.h"
@@ -187,7 +188,7 @@ FIRN_OUT_OF_MEMORY("Module::copy_from")
 void Module::train(bool on) try {
   require_members("Module::train", *this);
   for (const TreeModule& m : tree_of(*this)) {
-    if (auto* const part = autograd::BatchPartScope::current)
+    if (auto* const part = thread_context.batch_part)
       part->changed(m.module, m.module->training_, on);
     m.module->about_to_set();
     m.module->training_ = on;

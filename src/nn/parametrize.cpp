@@ -10,6 +10,7 @@
 #include "firn/nn/init.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/rearrange.h"
+#include "firn/thread_context.h"
 #include "ops/small_number.h"
 
 namespace firn::nn::detail {
@@ -79,15 +80,14 @@ Tensor LargestSingularValue::divided(const Tensor& weight, bool update) const {
   {
     const NoGrad guard;
     if (update) {
-      FIRN_CHECK(!autograd::Trace::current, "spectral_norm",
+      FIRN_CHECK(!thread_context.trace, "spectral_norm",
                  "leave the layer out of checkpoints, or call eval() on it",
                  "a call in training mode moves the singular vectors, and cannot be repeated");
       for (int i = 0; i < iterations_; ++i) {
         left = scaled(matmul(m, right), eps_);
         right = scaled(matmul(transpose(m, 0, 1), left), eps_);
       }
-      if (auto* const coupling = autograd::CouplingScope::current;
-          coupling && coupling->layer.empty())
+      if (auto* const coupling = thread_context.coupling; coupling && coupling->layer.empty())
         coupling->layer = "a layer with spectral_norm moves its vectors at each call";
       autograd::about_to_change({&u, &v});
       copy_(u, left);

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/sequence/attention.h"
 #include "kernels/sequence/attention.h"
@@ -252,8 +253,8 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
   args.dropout = options.dropout;
   if (args.dropout > 0) {
     if (autograd::wants_attributes()) [[unlikely]]
-      autograd::AttributeSink::current->cannot_repeat(
-          "attention", "it drops probabilities at random", "call model.eval()");
+      thread_context.attributes->cannot_repeat("attention", "it drops probabilities at random",
+                                               "call model.eval()");
     args.key = runtime::reserve_random(options.generator ? *options.generator : default_generator(),
                                        q.device(), random_words(b * heads * n, m));
   }

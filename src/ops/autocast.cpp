@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "firn/autograd.h"
+#include "firn/thread_context.h"
 #include "kernels/copy.h"
 #include "ops/autocast.h"
 #include "ops/common.h"
@@ -12,7 +13,6 @@
 namespace firn {
 
 using autograd::exchange_autocast;
-using autograd::op_mode;
 
 // ---- Guards ----
 
@@ -35,7 +35,7 @@ namespace {
 
 /// The dtype in which a policy runs these operands.
 DType target_dtype(Policy policy, std::span<const Tensor*> operands) {
-  if (policy == Policy::lower) return op_mode.autocast_dtype;
+  if (policy == Policy::lower) return thread_context.op_mode.autocast_dtype;
   if (policy == Policy::fp32) return f32;
   // The widest dtype: operands that differ are f32 and 16 bits, or f16 and bf16, which give f32.
   DType common = f32;

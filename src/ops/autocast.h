@@ -9,13 +9,14 @@
 
 #include "autograd/op_mode.h"
 #include "firn/tensor.h"
+#include "firn/thread_context.h"
 #include "kernels/math/unary.h"
 
 namespace firn::ops {
 
 using Policy = math::Autocast;
 
-inline bool autocast_on() noexcept { return autograd::op_mode.autocast; }
+inline bool autocast_on() noexcept { return thread_context.op_mode.autocast; }
 
 /// Whether autocast converts tensors of this dtype. It does not convert f64, for gradient checks,
 /// or integers.

@@ -1,6 +1,7 @@
 // Copies, casts, moves between devices, and whole-tensor writes.
 #include "kernels/copy.h"
 
+#include "firn/thread_context.h"
 #include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/gradient/again.h"
@@ -31,7 +32,7 @@ void wrote(const char* op, const Tensor& x) {
   x.storage()->bump_version(op);
   ended(op);
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::AttributeSink::current->wrote(op, x);
+    thread_context.attributes->wrote(op, x);
 }
 
 /// x if it has one of the two memory formats, else a row-major copy.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "kernels/copy.h"
 #include "kernels/math/philox.h"
 #include "kernels/random.h"
@@ -18,7 +19,7 @@ using namespace ops;
 /// A recording could only repeat the numbers of this one run.
 void drawing(const char* op) {
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::AttributeSink::current->cannot_repeat(
+    thread_context.attributes->cannot_repeat(
         op, "it draws random numbers",
         "call model.eval(), and give random numbers to the model as an input");
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "firn/thread_context.h"
 #include "optim/impl.h"
 #include "optim/saved_state.h"
 
@@ -48,7 +49,7 @@ SavedState state_to_save(Optimizer& optimizer, bool of_all, const char* op,
   OptimizerImpl& impl = impl_of(optimizer);
   FIRN_CHECK(!impl.notes.averaged, op, "end the scope of AveragedWeights first",
              "the weights of the optimizer \"{}\" are their moving averages at the moment", part);
-  FIRN_CHECK(autograd::current_cycle != &impl, op, "save and load when it has returned",
+  FIRN_CHECK(thread_context.cycle != &impl, op, "save and load when it has returned",
              "a backward() of the optimizer \"{}\" is running", part);
   SavedState out;
   out.entries = of_all ? std::exchange(impl.state_of_all, {}) : state_of(impl, nullptr);

@@ -11,14 +11,15 @@
 
 #include "firn/firn.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 
 namespace firn::testing {
 
 /// While alive, this thread runs by shapes alone.
 class DryRun {
  public:
-  DryRun() noexcept : before_(runtime::detail::dry_run) { runtime::detail::dry_run = true; }
-  ~DryRun() { runtime::detail::dry_run = before_; }
+  DryRun() noexcept : before_(thread_context.dry_run) { thread_context.dry_run = true; }
+  ~DryRun() { thread_context.dry_run = before_; }
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "firn/thread_context.h"
+
 namespace firn::runtime {
 
 /// Paths that can be told apart; further ones count as one, "(more modules)".
@@ -19,23 +21,12 @@ std::string_view module_path(std::uint32_t number) noexcept;
 /// One more than the largest number so far.
 std::uint32_t module_count() noexcept;
 
-/// What a thread is doing, as the memory report names it.
-struct Labels {
-  const char* op = nullptr;  ///< a string literal; null: none is known
-  std::uint32_t module = 0;  ///< module_number() of the innermost module that is called
-  /// The call of checkpoint() that is under way (firn/checkpoint.h), 0 for none. Later calls have
-  /// larger numbers.
-  std::uint64_t segment = 0;
-};
-/// Of this thread. Not an inline variable: each variant of the CPU kernels (kernels/isa.h) would
-/// have its own.
-extern thread_local constinit Labels labels;
-
 /// While alive, what this thread allocates was made by `op`.
 class OpScope {
  public:
-  [[nodiscard]] explicit OpScope(const char* op) noexcept : before_(std::exchange(labels.op, op)) {}
-  ~OpScope() { labels.op = before_; }
+  [[nodiscard]] explicit OpScope(const char* op) noexcept
+      : before_(std::exchange(thread_context.labels.op, op)) {}
+  ~OpScope() { thread_context.labels.op = before_; }
   OpScope(const OpScope&) = delete;
   OpScope& operator=(const OpScope&) = delete;
 
@@ -47,15 +38,15 @@ class OpScope {
 class KernelScope : OpScope {
  public:
   [[nodiscard]] explicit KernelScope(const char* kernel) noexcept
-      : OpScope(labels.op ? labels.op : kernel) {}
+      : OpScope(thread_context.labels.op ? thread_context.labels.op : kernel) {}
 };
 
 /// While alive, what this thread allocates counts for this module.
 class ModuleScope {
  public:
   [[nodiscard]] explicit ModuleScope(std::uint32_t module) noexcept
-      : before_(std::exchange(labels.module, module)) {}
-  ~ModuleScope() { labels.module = before_; }
+      : before_(std::exchange(thread_context.labels.module, module)) {}
+  ~ModuleScope() { thread_context.labels.module = before_; }
   ModuleScope(const ModuleScope&) = delete;
   ModuleScope& operator=(const ModuleScope&) = delete;
 

@@ -20,6 +20,7 @@
 #include "firn/memory/block.h"
 #include "firn/random.h"
 #include "firn/runtime/stream.h"
+#include "firn/thread_context.h"
 
 namespace firn::runtime {
 
@@ -49,21 +50,20 @@ class Workspace {
 
 // ---- Steps that are planned and not run (firn/memory/plan.h) ----
 
-namespace detail {
-extern thread_local constinit bool dry_run;
-}
 /// Whether this thread runs a step by shapes alone. Kernels then allocate their workspace as ever,
 /// and read, write and launch nothing. Nor do copy_bytes(), copy_bytes_async() and zero_bytes(),
 /// and the host reads 0 for every element of a tensor.
-inline bool dry_run() noexcept { return detail::dry_run; }
+inline bool dry_run() noexcept { return thread_context.dry_run; }
 /// Whether this thread plans a step: dry_run(), but not within SkipKernels alone.
 bool planning() noexcept;
 /// While alive, and if `on`, kernels of this thread allocate and do nothing else, as in a dry run:
 /// for a result that nobody reads. The host must read nothing meanwhile.
 class SkipKernels {
  public:
-  explicit SkipKernels(bool on) noexcept : before_(detail::dry_run) { detail::dry_run |= on; }
-  ~SkipKernels() { detail::dry_run = before_; }
+  explicit SkipKernels(bool on) noexcept : before_(thread_context.dry_run) {
+    thread_context.dry_run |= on;
+  }
+  ~SkipKernels() { thread_context.dry_run = before_; }
   SkipKernels(const SkipKernels&) = delete;
   SkipKernels& operator=(const SkipKernels&) = delete;
 
@@ -73,8 +73,8 @@ class SkipKernels {
 /// While alive, kernels run though SkipKernels would skip them. Not if a step is planned.
 class DoNotSkip {
  public:
-  DoNotSkip() noexcept : before_(detail::dry_run) { detail::dry_run = planning(); }
-  ~DoNotSkip() { detail::dry_run = before_; }
+  DoNotSkip() noexcept : before_(thread_context.dry_run) { thread_context.dry_run = planning(); }
+  ~DoNotSkip() { thread_context.dry_run = before_; }
   DoNotSkip(const DoNotSkip&) = delete;
   DoNotSkip& operator=(const DoNotSkip&) = delete;
 

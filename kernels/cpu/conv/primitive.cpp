@@ -11,21 +11,21 @@
 
 #include "firn/error.h"
 #include "kernels/cpu/device/reserve.h"
+#include "kernels/cpu/device/thread_state.h"
 #include "kernels/cpu/gemm/onednn.h"
 #include "kernels/cpu/gemm/onednn_api.h"
 
 namespace firn::kernels::cpu::onednn {
 namespace {
 
-thread_local constinit bool stream_gone = false;
 struct OwnStream {
   dnnl::stream stream{engine()};
-  ~OwnStream() { stream_gone = true; }
+  ~OwnStream() { thread_state.onednn_stream_gone = true; }
 };
 /// This thread's stream. The main thread's is destroyed before static objects, which may still
 /// compute.
 dnnl::stream& stream() {
-  if (stream_gone) [[unlikely]] {
+  if (thread_state.onednn_stream_gone) [[unlikely]] {
     static dnnl::stream& last = *new dnnl::stream(engine());
     return last;
   }

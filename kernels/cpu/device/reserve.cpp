@@ -5,15 +5,10 @@
 #include <cstdlib>
 
 #include "firn/error.h"
+#include "kernels/cpu/device/thread_state.h"
 
 namespace firn::kernels::cpu {
-namespace {
-
-thread_local constinit std::size_t left = 0;  // of the innermost reserve of this thread
-
-}  // namespace
-
-Reserve::Reserve(std::size_t bytes, std::size_t code) : outer_(left) {
+Reserve::Reserve(std::size_t bytes, std::size_t code) : outer_(thread_state.reserved) {
   // volatile keeps the compiler from removing the pair.
   void* volatile block = std::malloc(bytes);
   void* const pages = code == 0 ? nullptr
@@ -23,13 +18,13 @@ Reserve::Reserve(std::size_t bytes, std::size_t code) : outer_(left) {
   std::free(block);
   if (!block) throw OutOfMemory("no memory left for a call of oneDNN", bytes);
   if (pages == MAP_FAILED) throw OutOfMemory("no pages left for the code of oneDNN", code);
-  left = bytes;
+  thread_state.reserved = bytes;
 }
-Reserve::~Reserve() { left = outer_; }
+Reserve::~Reserve() { thread_state.reserved = outer_; }
 
 bool Reserve::covers(std::size_t bytes) noexcept {
-  if (bytes > left) return false;
-  left -= bytes;
+  if (bytes > thread_state.reserved) return false;
+  thread_state.reserved -= bytes;
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/workspace.h"
 
@@ -42,9 +43,9 @@ void parallel_for_with_scratch(std::int64_t bytes, std::int64_t chunks, std::int
 template <class Fn>
 std::int64_t scratch_of(Fn&& fn) {
   struct DryRun {
-    bool before = runtime::detail::dry_run;
-    DryRun() noexcept { runtime::detail::dry_run = true; }
-    ~DryRun() { runtime::detail::dry_run = before; }
+    bool before = thread_context.dry_run;
+    DryRun() noexcept { thread_context.dry_run = true; }
+    ~DryRun() { thread_context.dry_run = before; }
   };
   const DryRun dry;
   const InsideWork inside;

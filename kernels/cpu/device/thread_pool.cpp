@@ -14,10 +14,10 @@
 #include <emmintrin.h>
 #endif
 
+#include "kernels/cpu/device/thread_state.h"
+
 namespace firn::kernels::cpu {
 namespace {
-
-thread_local bool inside = false;
 
 void pause() noexcept {
 #if defined(__SSE2__)
@@ -129,14 +129,14 @@ class Pool {
   }
 
   static void alone(const Work& work) {
-    inside = true;
+    thread_state.in_pool = true;
     for (std::int64_t i = 0; i < work.chunks; ++i) call(work, 0, work.chunks, i, 0);
-    inside = false;
+    thread_state.in_pool = false;
   }
 
   /// Runs the thread's own share, then the rest of the others'.
   void drain(int own) {
-    inside = true;
+    thread_state.in_pool = true;
     for (int t = 0; t < threads_; ++t) {
       Share& share = shares_[(own + t) % threads_];
       for (;;) {
@@ -145,7 +145,7 @@ class Pool {
         call(work_, share.first, share.count, i, own);
       }
     }
-    inside = false;
+    thread_state.in_pool = false;
   }
 
   [[noreturn]] void worker(int index) {
@@ -198,10 +198,10 @@ Pool& pool() {
 
 }  // namespace
 
-bool inside_work() noexcept { return inside; }
+bool inside_work() noexcept { return thread_state.in_pool; }
 
-InsideWork::InsideWork() noexcept : before_(inside) { inside = true; }
-InsideWork::~InsideWork() { inside = before_; }
+InsideWork::InsideWork() noexcept : before_(thread_state.in_pool) { thread_state.in_pool = true; }
+InsideWork::~InsideWork() { thread_state.in_pool = before_; }
 
 void around_fork(void (*before)() noexcept, void (*after)() noexcept) {
   pool().around_fork(before, after);

@@ -4,17 +4,23 @@
 #include <atomic>
 #include <utility>
 
+#include "kernels/cpu/device/thread_state.h"
+
 namespace firn::kernels::cpu {
+
+thread_local constinit ThreadState thread_state;
+
 namespace {
 
-thread_local constinit Slot* current = nullptr;
 constinit std::atomic<std::uint64_t> too_small{0};
 
 }  // namespace
 
 Slot::Slot(void* memory, std::int64_t bytes) noexcept
-    : memory_(static_cast<char*>(memory)), bytes_(bytes), outer_(std::exchange(current, this)) {}
-Slot::~Slot() { current = outer_; }
+    : memory_(static_cast<char*>(memory)),
+      bytes_(bytes),
+      outer_(std::exchange(thread_state.workspace, this)) {}
+Slot::~Slot() { thread_state.workspace = outer_; }
 
 std::uint64_t Slot::overflows() noexcept { return too_small.load(); }
 
@@ -36,7 +42,7 @@ void Slot::give_back(void* data, std::int64_t bytes) noexcept {
 }
 
 ScratchMemory::ScratchMemory(std::int64_t bytes) : bytes_(bytes) {
-  if (current) {
+  if (Slot* const current = thread_state.workspace) {
     data_ = current->take(bytes);
     if (data_) {
       slot_ = current;

@@ -9,6 +9,7 @@
 #include "firn/error.h"
 #include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/thread_pool.h"
+#include "kernels/cpu/device/thread_state.h"
 #include "kernels/cpu/gemm/onednn_api.h"
 #include "kernels/settings/isa.h"
 
@@ -32,7 +33,7 @@ constinit std::atomic<bool> forking{false};
 
 Calls& calls_of_thread() noexcept {
   static constinit std::atomic<unsigned> next{0};
-  thread_local constinit int place = -1;
+  int& place = thread_state.onednn_calls;
   if (place < 0) place = static_cast<int>(next.fetch_add(1, std::memory_order_relaxed) % 64);
   return calls[place];
 }
@@ -96,11 +97,10 @@ OneThread::OneThread(bool holds_lock) : saved_(omp_get_max_threads()) {
   static_cast<void>(prepared);
   if (saved_ != 1) {
     // The first call in a thread allocates, and GNU's library ends the program if that fails.
-    thread_local constinit bool known = false;
-    if (!known) {
+    if (!thread_state.has_openmp) {
       const Reserve reserve(kCallReserve);
       omp_set_num_threads(1);
-      known = true;
+      thread_state.has_openmp = true;
     } else {
       omp_set_num_threads(1);
     }

@@ -7,6 +7,7 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/memory/labels.h"
+#include "firn/thread_context.h"
 
 namespace firn::autograd {
 namespace {
@@ -32,7 +33,7 @@ Segment::Segment(const CheckpointOptions& options, std::function<void()> again)
       again_(std::move(again)),
       autocast_(autocast_mode()),
       device_(default_device()),
-      module_(runtime::labels.module),
+      module_(thread_context.labels.module),
       number_(next_number.fetch_add(1, std::memory_order_relaxed)) {
   require_named(kOp, "Keep", options.keep, Keep::in_file);
   log_->keeps_products = options.keep == Keep::products;

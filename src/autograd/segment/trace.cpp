@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "firn/memory/labels.h"
 #include "firn/runtime/spans.h"
+#include "firn/thread_context.h"
 #include "kernels/value_hash.h"
 
 namespace firn::autograd {
@@ -31,7 +32,7 @@ template <class... Args>
   Error e(kOp, fmt::format(format, std::forward<Args>(args)...),
           "the function must do the same again: until the backward pass, do not change what it "
           "captures or settings of checkpoints, and draw random numbers from firn's generators");
-  name_module(e, runtime::labels.module);
+  name_module(e, thread_context.labels.module);
   throw e;
 }
 
@@ -77,10 +78,10 @@ void Segment::run_again(std::uint32_t place) {
 Trace::Trace(Segment& segment)
     : segment_(&segment),
       log_(*segment.log_),
-      outer_(current),
+      outer_(thread_context.trace),
       mode_(Mode::recording),
       outermost_(outer_ && outer_->segment_->recomputes() ? outer_->outermost_ : segment.number_),
-      number_before_(runtime::labels.segment),
+      number_before_(thread_context.labels.segment),
       first_sequence_(next_sequence()),
       tape_{log_.draws, false},
       tape_scope_(&tape_) {
@@ -91,17 +92,17 @@ Trace::Trace(Segment& segment)
     segment.outer_ = Ref<Segment>(&around);
     segment.place_in_outer_ = outer_->place_;
   }
-  runtime::labels.segment = segment.number_;
-  current = this;
+  thread_context.labels.segment = segment.number_;
+  thread_context.trace = this;
 }
 
 Trace::Trace(Segment& segment, std::uint32_t place)
     : segment_(&segment),
       log_(*segment.log_),
-      outer_(current),
+      outer_(thread_context.trace),
       mode_(Mode::filling),
       outermost_(0),
-      number_before_(runtime::labels.segment),
+      number_before_(thread_context.labels.segment),
       first_sequence_(next_sequence()),
       tape_{log_.draws, true},
       tape_scope_(&tape_),
@@ -113,26 +114,26 @@ Trace::Trace(Segment& segment, std::uint32_t place)
     for (const Segment::Dropped& d : i.dropped)
       if (!i.node->saved[d.slot].tensor.defined()) ++missing_;
   }
-  runtime::labels.segment = 0;
-  current = this;
+  thread_context.labels.segment = 0;
+  thread_context.trace = this;
 }
 
 Trace::Trace(SegmentLog& log)
     : segment_(nullptr),
       log_(log),
-      outer_(current),
+      outer_(thread_context.trace),
       mode_(Mode::discarding),
       outermost_(0),
-      number_before_(runtime::labels.segment),
+      number_before_(thread_context.labels.segment),
       first_sequence_(next_sequence()),
       tape_{log_.draws, true},
       tape_scope_(&tape_) {
-  current = this;
+  thread_context.trace = this;
 }
 
 Trace::~Trace() {
-  current = outer_;
-  runtime::labels.segment = number_before_;
+  thread_context.trace = outer_;
+  thread_context.labels.segment = number_before_;
   if (!recording()) return;
   release_products();
   // The outer function makes it anew.
@@ -204,7 +205,7 @@ void Trace::fill(int slot, const Tensor& t, std::uint32_t version) {
       try {
         kernels::require_same_hash(now.view(), d.hash.view(), node.op, current_stream(t.device()));
       } catch (Error& e) {
-        name_module(e, runtime::labels.module);
+        name_module(e, thread_context.labels.module);
         throw;
       }
     }
@@ -309,7 +310,7 @@ struct detail::CheckpointScope::Impl {
 detail::CheckpointScope::CheckpointScope(const CheckpointOptions& options,
                                          std::function<void()> again) try
     : impl_(std::make_unique<Impl>()) {
-  Trace* const outer = Trace::current;
+  Trace* const outer = thread_context.trace;
   if (outer && !outer->recording()) {
     autograd::SegmentLog& log = outer->inner_log();
     outer->enter_inner(again);

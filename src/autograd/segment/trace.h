@@ -11,6 +11,7 @@
 
 #include "autograd/segment/segment.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "runtime/graph/draw_tape.h"
 
 namespace firn::autograd {
@@ -64,8 +65,6 @@ class Trace {
   /// What is thrown through the function when nothing more is needed.
   struct Done {};
 
-  static inline thread_local constinit Trace* current = nullptr;
-
  private:
   /// `t` is what the operation of filled_ saves in this slot.
   void fill(int slot, const Tensor& t, std::uint32_t version);
@@ -96,14 +95,17 @@ class Trace {
 };
 
 /// Whether this thread computes a checkpointed function again.
-inline bool computing_again() noexcept { return Trace::current && !Trace::current->recording(); }
+inline bool computing_again() noexcept {
+  return thread_context.trace && !thread_context.trace->recording();
+}
 
 /// While alive, operations of this thread belong to no checkpoint: hooks run once, and what they
 /// save is kept.
 class OutsideOfTrace {
  public:
-  OutsideOfTrace() noexcept : trace_(std::exchange(Trace::current, nullptr)), tape_(nullptr) {}
-  ~OutsideOfTrace() { Trace::current = trace_; }
+  OutsideOfTrace() noexcept
+      : trace_(std::exchange(thread_context.trace, nullptr)), tape_(nullptr) {}
+  ~OutsideOfTrace() { thread_context.trace = trace_; }
   OutsideOfTrace(const OutsideOfTrace&) = delete;
   OutsideOfTrace& operator=(const OutsideOfTrace&) = delete;
 
@@ -118,7 +120,7 @@ class OutsideOfTrace {
 /// reads, its result is not computed.
 template <class Compute, class Results = decltype(std::declval<Compute>()())>
 Results product(double work, ReadsResult reads, const Compute& compute) {
-  Trace* const trace = Trace::current;
+  Trace* const trace = thread_context.trace;
   if (!trace) [[likely]]
     return compute();
   Results results;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "kernels/copy.h"
 #include "optim/store/division.h"
 
@@ -123,7 +124,7 @@ void GatheredWeights::give(std::size_t b) noexcept {
     loan.versions[j] = weight.version();
   }
   loan.here = true;
-  loan.depth = autograd::reading ? autograd::reading->depth : 0;
+  loan.depth = thread_context.reading ? thread_context.reading->depth : 0;
 }
 
 void GatheredWeights::keep_writes(std::size_t b) {

@@ -17,6 +17,7 @@
 #include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/storage.h"
+#include "firn/thread_context.h"
 #include "tensor/impl.h"
 
 namespace firn::io::onnx {
@@ -27,7 +28,7 @@ using autograd::AttributeSink;
 
 /// The path of the module that is being called, without the name of the root's type.
 std::string module_now() {
-  const std::string_view path = runtime::module_path(runtime::labels.module);
+  const std::string_view path = runtime::module_path(thread_context.labels.module);
   const std::size_t dot = path.find('.');
   return dot == std::string_view::npos ? std::string() : std::string(path.substr(dot + 1));
 }
@@ -45,13 +46,13 @@ bool writes_in_place(std::string_view op) { return op.ends_with('_'); }
 
 class Recorder final : public autograd::OpListener, public AttributeSink {
  public:
-  explicit Recorder(const std::vector<NamedTensor>& named) : before_(AttributeSink::current) {
+  explicit Recorder(const std::vector<NamedTensor>& named) : before_(thread_context.attributes) {
     for (const NamedTensor& n : named) named_[n.tensor.storage().get()].push_back(&n);
-    AttributeSink::current = this;
+    thread_context.attributes = this;
   }
   ~Recorder() override {
     stop();
-    AttributeSink::current = before_;
+    thread_context.attributes = before_;
   }
 
   void add_input(const Tensor& x) { out_.inputs.push_back(result(x)); }
@@ -284,11 +285,12 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
 Tensor on_host(const Tensor& t) {
   const autograd::OpMode::Plain unheard;
   struct Silence {
-    AttributeSink* sink = std::exchange(AttributeSink::current, nullptr);
-    bool anomaly = std::exchange(autograd::op_mode.anomaly, false);  // a mask may have infinities
+    AttributeSink* sink = std::exchange(thread_context.attributes, nullptr);
+    bool anomaly =
+        std::exchange(thread_context.op_mode.anomaly, false);  // a mask may have infinities
     ~Silence() {
-      AttributeSink::current = sink;
-      autograd::op_mode.anomaly = anomaly;
+      thread_context.attributes = sink;
+      thread_context.op_mode.anomaly = anomaly;
     }
   } const silence;
   return clone(to_device(t.detach(), Device::cpu()));

@@ -11,6 +11,7 @@
 #include "firn/ops/channel_norm.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "nn/layers/batch_statistics.h"
 #include "nn/layers/sizes.h"
 #include "ops/image/moments.h"
@@ -143,7 +144,7 @@ Tensor BatchNorm::forward(const Tensor& x) {
 
 /// Of the quantum that this thread computes, by the moments of its batch.
 Tensor BatchNorm::normalize_in_batch(const Tensor& x, Moments& moments, double& count) {
-  autograd::BatchParts* const parts = autograd::BatchParts::current;
+  autograd::BatchParts* const parts = thread_context.batch_parts;
   FIRN_CHECK(parts, what_,
              "train with run_batch() of an optimizer with StepOptions::exact and "
              "DistributeOptions::zero below 2, or choose another mode (nn::convert_batch_norm())",
@@ -170,8 +171,7 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
                "input {} has no values, and so no mean", describe(x));
     FIRN_CHECK(count != 1, what_, kOneValue,
                "input {} has one value per channel, and so no variance", describe(x));
-    if (auto* const coupling = autograd::CouplingScope::current;
-        coupling && coupling->layer.empty())
+    if (auto* const coupling = thread_context.coupling; coupling && coupling->layer.empty())
       coupling->layer = fmt::format("{} ({}) normalises the samples of a micro-batch together",
                                     detail::path_in_call(*this), type_name());
     y = batch_norm(x, weight, bias, eps_, &moments);
@@ -183,7 +183,7 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
   if (!y.requires_grad()) return y;
   if (pools) {
     // The moments of a whole batch are those of each part: one of them brings them along.
-    if (whole && !autograd::BatchParts::current->is_first()) return y;
+    if (whole && !thread_context.batch_parts->is_first()) return y;
     using detail::BatchStatistics;
     const auto batch = std::make_shared<BatchStatistics::Batch>(
         BatchStatistics::Batch{.statistics = statistics_,
@@ -191,14 +191,14 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
                                .bias = Ref(autograd::leaf_or_frozen(bias))});
     BatchStatistics::begin(batch);
     add_hook(y, [batch, moments, count](const Tensor&) {
-      if (autograd::gradient_path) return Tensor();  // grad() belongs to no cycle
+      if (thread_context.gradient_path) return Tensor();  // grad() belongs to no cycle
       BatchStatistics::pool(batch, moments, count);
       return Tensor();
     });
   } else if (s.to_warn()) {
     s.learn_name(*this);
     add_hook(y, [s = statistics_](const Tensor&) {
-      if (!autograd::gradient_path) s->warn_in_long_cycle();
+      if (!thread_context.gradient_path) s->warn_in_long_cycle();
       return Tensor();
     });
   }

@@ -15,6 +15,7 @@
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/rollback.h"
+#include "firn/thread_context.h"
 #include "firn/warning.h"
 #include "nn/tree.h"
 #include "ops/image/moments.h"
@@ -74,7 +75,7 @@ class BatchStatistics final : public autograd::CycleMember,
   /// current cycle's. Without a cycle, updates the running statistics at once.
   static void pool(const std::shared_ptr<Batch>& b, const Moments& moments, double count) {
     BatchStatistics& s = *b->statistics;
-    autograd::Cycle* const cycle = autograd::current_cycle;
+    autograd::Cycle* const cycle = thread_context.cycle;
     if (!cycle) return s.update(moments, count);
     const Use use = s.use_of(*b, *cycle);
     if (use != Use::none) s.about_to_change_pool(b);
@@ -141,13 +142,13 @@ class BatchStatistics final : public autograd::CycleMember,
     if (const std::string path = path_in_call(layer); !path.empty()) name_ = path + ": ";
   }
   void warn_in_long_cycle() {
-    if (warned_ || !autograd::current_cycle || autograd::current_cycle->micro_steps() < 2) return;
+    if (warned_ || !thread_context.cycle || thread_context.cycle->micro_steps() < 2) return;
     warned_ = true;
     warn(kind_,
          fmt::format("{}the running statistics move in each of the cycle's {} micro-steps, by the "
                      "mean and variance of a micro-batch, instead of once per step by those of the "
                      "whole batch",
-                     name_, autograd::current_cycle->micro_steps()),
+                     name_, thread_context.cycle->micro_steps()),
          "nn::convert_batch_norm(net, nn::BatchNormMode::per_step) pools them over the cycle; "
          "nn::convert_to_group_norm(net, groups) does without");
   }

@@ -8,6 +8,7 @@
 
 #include "autograd/graph_backward.h"
 #include "autograd/reading.h"
+#include "firn/thread_context.h"
 #include "ops/common.h"
 #include "ops/gradient/again.h"
 
@@ -129,7 +130,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   FIRN_CHECK(options.seeds.empty() || options.seeds.size() == outputs.size(), kOp,
              "give one seed for each output", "{} seeds for {} outputs", options.seeds.size(),
              outputs.size());
-  FIRN_CHECK(!autograd::Trace::current, kOp, "call it when checkpoint() has returned",
+  FIRN_CHECK(!thread_context.trace, kOp, "call it when checkpoint() has returned",
              "it was called by a function that is given to checkpoint()");
   std::vector<Tensor> seeds;
   for (std::size_t i = 0; i < outputs.size(); ++i) {

@@ -6,6 +6,7 @@
 #include "autograd/batch_parts.h"
 #include "firn/ops/pool.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
 #include "ops/common.h"
@@ -107,7 +108,7 @@ Tensor tensor_of(Numbers numbers, const Tensor& as, double unit = 1) {
 /// Over the parts of a batch, the sums of a channel's gradients (kernels/channel_norm.h). Parts
 /// have gradients in different units.
 Tensor sums_of_batch(const Tensor& sums, autograd::BatchParts::Place place) {
-  autograd::BatchParts* const parts = autograd::BatchParts::current;
+  autograd::BatchParts* const parts = thread_context.batch_parts;
   FIRN_CHECK(parts, "batch_norm", "leave the backward pass to run_batch()",
              "the gradient of a part of a batch is computed outside of its batch");
   const double unit = parts->unit();

@@ -6,6 +6,7 @@
 #include "firn/ops/index.h"
 #include "firn/ops/reduce.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "ops/common.h"
 
 namespace firn {
@@ -129,9 +130,8 @@ Tensor embedding_bag(const Tensor& table, const Tensor& index, const EmbeddingBa
     if (in_rows)
       return max_of_bags(table, index, counts.defined() ? reshape(counts, index.shape()) : counts);
     if (autograd::wants_attributes()) [[unlikely]]
-      autograd::AttributeSink::current->cannot_repeat(
-          kOp, "the longest bag decides a shape",
-          "give the bags as rows, filled up by padding_idx");
+      thread_context.attributes->cannot_repeat(kOp, "the longest bag decides a shape",
+                                               "give the bags as rows, filled up by padding_idx");
     if (n == 0 || bags == 0) return zeros({bags, d}, table.dtype(), table.device());
     // Bags as rows of the longest length.
     const Tensor first = unsqueeze(slice(cast(offsets, i64), 0, 0, bags), 1);

@@ -3,6 +3,7 @@
 
 #include "firn/ops/index.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "kernels/copy.h"
 #include "kernels/index.h"
 #include "ops/common.h"
@@ -33,8 +34,8 @@ Shape shared_sizes(const char* op, const Tensor& x, const Tensor& index, int axi
 /// all of them.
 std::vector<std::int64_t> positions_of(const char* op, const Tensor& mask) {
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::AttributeSink::current->cannot_repeat(
-        op, "the size of its result depends on the values", "where() keeps the shape");
+    thread_context.attributes->cannot_repeat(op, "the size of its result depends on the values",
+                                             "where() keeps the shape");
   const Tensor here = to_device(contiguous(mask), Device::cpu());
   const bool* p = here.data<bool>();
   std::vector<std::int64_t> out;

@@ -3,6 +3,7 @@
 #include "firn/ops/sort.h"
 
 #include "base/checked.h"
+#include "firn/thread_context.h"
 #include "kernels/index.h"
 #include "kernels/sort.h"
 #include "ops/reduce/reduction.h"
@@ -61,7 +62,7 @@ Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis, const TopkOption
   Tensor indices = first_positions(lines, k, a, options.largest);
   if (!options.sorted) {
     if (autograd::wants_attributes()) [[unlikely]]
-      autograd::AttributeSink::current->cannot_repeat(
+      thread_context.attributes->cannot_repeat(
           "topk", "{.sorted = false} orders elements by their positions", "leave .sorted on");
     indices = take_along("topk", indices, a, first_positions(indices, k, a, false));
   }

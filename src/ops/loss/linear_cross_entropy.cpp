@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "firn/thread_context.h"
 #include "kernels/copy.h"
 #include "kernels/dense.h"
 #include "kernels/elementwise.h"
@@ -271,7 +272,7 @@ Loss linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target
   // An f32 weight under autocast is cast chunk by chunk. A copy of it all could be the largest
   // tensor of a model.
   const bool in_chunks =
-      autocast_on() && w.dtype() == f32 && autograd::op_mode.autocast_dtype != f32;
+      autocast_on() && w.dtype() == f32 && thread_context.op_mode.autocast_dtype != f32;
   const Tensor none;
   const Autocasted casted(Policy::lower, x_rows, in_chunks ? none : w, linear.bias);
   const Tensor &rows = casted[0], &weight = in_chunks ? w : casted[1], &bias = casted[2];

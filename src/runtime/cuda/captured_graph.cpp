@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/graph/captured_graph.h"
@@ -14,14 +15,12 @@ namespace {
 
 using namespace cuda;
 
-thread_local CapturedGraph* current_capture = nullptr;
-
 // While alive, this thread allocates and releases outside the graph's pool: for memory of the graph
 // object itself.
 class Pause {
  public:
-  Pause() noexcept : paused_(std::exchange(current_capture, nullptr)) {}
-  ~Pause() { current_capture = paused_; }
+  Pause() noexcept : paused_(std::exchange(thread_context.capture, nullptr)) {}
+  ~Pause() { thread_context.capture = paused_; }
   Pause(const Pause&) = delete;
   Pause& operator=(const Pause&) = delete;
 
@@ -44,9 +43,9 @@ constexpr std::size_t kSlotsPerEvent = 128;
 
 }  // namespace
 
-CapturedGraph* CapturedGraph::current() noexcept { return current_capture; }
+CapturedGraph* CapturedGraph::current() noexcept { return thread_context.capture; }
 CapturedGraph* CapturedGraph::current(Device device) noexcept {
-  CapturedGraph* r = current_capture;
+  CapturedGraph* r = thread_context.capture;
   return r && r->device_ == device ? r : nullptr;
 }
 bool CapturedGraph::any() noexcept { return captures > 0; }
@@ -75,8 +74,8 @@ std::unique_ptr<CapturedGraph> CapturedGraph::capture(Device device,
   require_device("graph", device);
   FIRN_CHECK(!runtime::dry_run(), "graph", "plan the work itself, or a graph::Step",
              "nothing can be captured in a plan, which runs no kernel");
-  FIRN_CHECK(!current_capture, "graph", "end that capture first",
-             "this thread is capturing a graph already, on {}", current_capture->device_);
+  FIRN_CHECK(!thread_context.capture, "graph", "end that capture first",
+             "this thread is capturing a graph already, on {}", thread_context.capture->device_);
   std::unique_ptr<CapturedGraph> captured(new CapturedGraph(device));
   const SideStream stream(device);
   const InProgress in_progress;
@@ -85,7 +84,7 @@ std::unique_ptr<CapturedGraph> CapturedGraph::capture(Device device,
              "graph", "cudaStreamBeginCapture");
   cudaGraph_t graph = nullptr;
   const auto end = [&] {
-    current_capture = nullptr;
+    thread_context.capture = nullptr;
     const cudaError_t status = cudaStreamEndCapture(native(stream.get()), &graph);
     if (status != cudaSuccess && is_capturing(stream.get().handle)) {  // the capture must not go on
       cudaGraph_t dropped = nullptr;
@@ -95,7 +94,7 @@ std::unique_ptr<CapturedGraph> CapturedGraph::capture(Device device,
     return status;
   };
   try {
-    current_capture = captured.get();
+    thread_context.capture = captured.get();
     const StreamScope scope(stream);
     work();
   } catch (...) {
@@ -155,7 +154,7 @@ void CapturedGraph::launch() {
 }
 
 void CapturedGraph::replay() {
-  FIRN_CHECK(!current_capture, "graph", "replay it after the capture",
+  FIRN_CHECK(!thread_context.capture, "graph", "replay it after the capture",
              "a graph cannot be replayed inside a capture");
   if (runtime::dry_run()) return;  // it has its memory already
   pending_ = true;

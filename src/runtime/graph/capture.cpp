@@ -3,6 +3,7 @@
 #include "base/build.h"
 #include "base/check.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "runtime/graph/captured_graph.h"
 #include "runtime/graph/draw_tape.h"
 
@@ -42,7 +43,8 @@ void on_abandon(Device device, std::function<void()> rollback) {
 namespace {
 
 RandomKey fresh_random(Generator& generator, Device device, std::uint64_t numbers) {
-  FIRN_CHECK(!OnlyGenerator::current || OnlyGenerator::current == &generator, "random numbers",
+  FIRN_CHECK(!thread_context.only_generator || thread_context.only_generator == &generator,
+             "random numbers",
              "draw from the thread's stream: give no generator, and layers no seed",
              "{} numbers are drawn from a stream of their own, which in exact mode would give a "
              "sample other numbers if it is computed elsewhere",
@@ -57,7 +59,7 @@ RandomKey fresh_random(Generator& generator, Device device, std::uint64_t number
 }  // namespace
 
 RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers) {
-  DrawTape* const tape = draw_tape;
+  DrawTape* const tape = thread_context.draw_tape;
   if (!tape) [[likely]]
     return fresh_random(generator, device, numbers);
   if (tape->again) return tape->next(numbers);
@@ -66,8 +68,6 @@ RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numb
   tape->draws.push_back({key, numbers});
   return key;
 }
-
-thread_local constinit DrawTape* draw_tape = nullptr;
 
 RandomKey DrawTape::next(std::uint64_t numbers) {
   FIRN_CHECK(position < draws.size() && draws[position].numbers == numbers, "checkpoint",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "firn/random.h"
+#include "firn/thread_context.h"
 
 namespace firn::runtime {
 
@@ -26,14 +27,12 @@ struct DrawTape {
   RandomKey next(std::uint64_t numbers);
 };
 
-/// What reserve_random() of this thread uses; null: none.
-extern thread_local constinit DrawTape* draw_tape;
-
 /// While alive, this thread draws by `tape`, or (null) by none.
 class DrawTapeScope {
  public:
-  explicit DrawTapeScope(DrawTape* tape) noexcept : before_(std::exchange(draw_tape, tape)) {}
-  ~DrawTapeScope() { draw_tape = before_; }
+  explicit DrawTapeScope(DrawTape* tape) noexcept
+      : before_(std::exchange(thread_context.draw_tape, tape)) {}
+  ~DrawTapeScope() { thread_context.draw_tape = before_; }
   DrawTapeScope(const DrawTapeScope&) = delete;
   DrawTapeScope& operator=(const DrawTapeScope&) = delete;
 
@@ -46,12 +45,10 @@ class DrawTapeScope {
 class OnlyGenerator {
  public:
   explicit OnlyGenerator(const Generator& generator) noexcept
-      : before_(std::exchange(current, &generator)) {}
-  ~OnlyGenerator() { current = before_; }
+      : before_(std::exchange(thread_context.only_generator, &generator)) {}
+  ~OnlyGenerator() { thread_context.only_generator = before_; }
   OnlyGenerator(const OnlyGenerator&) = delete;
   OnlyGenerator& operator=(const OnlyGenerator&) = delete;
-
-  static inline thread_local constinit const Generator* current = nullptr;
 
  private:
   const Generator* before_;

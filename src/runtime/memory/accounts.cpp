@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "firn/error.h"
+#include "firn/thread_context.h"
 #include "runtime/memory/bytes.h"
 
 namespace firn::memory {
@@ -97,8 +98,8 @@ void Accounts::subtract(const MemoryBlock& b) noexcept {
 void Accounts::allocated(MemoryBlock& b, void* data, std::size_t size) noexcept {
   b.data_ = data;
   b.size_ = size;
-  b.module_ = runtime::labels.module;
-  b.op_.store(runtime::labels.op, std::memory_order_relaxed);
+  b.module_ = thread_context.labels.module;
+  b.op_.store(thread_context.labels.op, std::memory_order_relaxed);
   b.born_ = ++clock_;
   ++stats_.allocations;
   add(b, size);

@@ -15,8 +15,8 @@
 
 #include "base/check.h"
 #include "base/fork.h"
-#include "base/inherited.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/memory/accounts.h"
 #include "runtime/memory/cache.h"
@@ -34,9 +34,7 @@ const char* to_string(Owner owner) noexcept {
 }
 
 namespace {
-thread_local Owner current_owner = Owner::activations;
-const Inherited inherited_owner{
-    []() -> Inherited::Set { return [owner = current_owner] { current_owner = owner; }; }};
+static_assert(Owner::activations == Owner{4});  // the default of ThreadScopes::owner
 
 // Fault injection: allocations left before the failing one; negative: off.
 std::atomic<std::int64_t> allocations_until_failure{-1};
@@ -45,12 +43,12 @@ std::atomic<bool> failure_is_sticky{false};
 std::atomic<bool> blocks_are_dirty{false};
 }  // namespace
 
-OwnerScope::OwnerScope(Owner owner) : previous_(current_owner) {
+OwnerScope::OwnerScope(Owner owner) : previous_(thread_context.owner) {
   require_named("OwnerScope", "Owner", owner, Owner::data);
-  current_owner = owner;
+  thread_context.owner = owner;
 }
-OwnerScope::~OwnerScope() { current_owner = previous_; }
-Owner OwnerScope::current() noexcept { return current_owner; }
+OwnerScope::~OwnerScope() { thread_context.owner = previous_; }
+Owner OwnerScope::current() noexcept { return thread_context.owner; }
 
 FailAllocation::FailAllocation(std::uint64_t k, bool sticky) noexcept {
   failure_is_sticky = sticky;

@@ -8,16 +8,10 @@
 #include <unordered_map>
 
 #include "base/fork.h"
-#include "base/inherited.h"
 
 namespace firn::runtime {
 
-thread_local constinit Labels labels{};
-
 namespace {
-
-const Inherited inherited_labels{
-    []() -> Inherited::Set { return [now = labels] { labels = now; }; }};
 
 constinit std::mutex mutex;
 std::mutex& table_mutex() { return mutex; }

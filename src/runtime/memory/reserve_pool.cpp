@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/inherited.h"
 #include "firn/memory/plan.h"
 #include "firn/memory/reserve.h"
+#include "firn/thread_context.h"
 #include "runtime/plan/model.h"
 
 namespace firn {
@@ -19,15 +19,11 @@ namespace {
 constexpr std::size_t kSpace = std::size_t{1} << 36;
 constexpr std::size_t kAligned = 256;
 
-thread_local constinit ReservePool* current_pool = nullptr;
-const Inherited inherited_pool{
-    []() -> Inherited::Set { return [pool = current_pool] { current_pool = pool; }; }};
-
 }  // namespace
 
-ReservePool* ReservePool::current() noexcept { return current_pool; }
+ReservePool* ReservePool::current() noexcept { return thread_context.reserve; }
 ReservePool* ReservePool::exchange_current(ReservePool* pool) noexcept {
-  return std::exchange(current_pool, pool);
+  return std::exchange(thread_context.reserve, pool);
 }
 
 ReservePool::ReservePool(Device device) : device_(device) {

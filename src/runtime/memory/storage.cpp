@@ -6,6 +6,7 @@
 #include "firn/memory/labels.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/stream.h"
+#include "firn/thread_context.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/pool.h"
 #include "runtime/plan/model.h"
@@ -36,7 +37,7 @@ Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
   storage->bytes_ = bytes;
   storage->device_ = device;
   storage->owner_ = owner;
-  storage->segment_ = runtime::labels.segment;
+  storage->segment_ = thread_context.labels.segment;
   storage->of_plan_ = runtime::planning();
   storage->absent_ = memory::is_made_up(storage->data_);
   return storage;

@@ -6,23 +6,15 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/inherited.h"
 #include "firn/memory/plan.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "runtime/plan/plan_number.h"
 #include "runtime/rollback/silence.h"
 
 namespace firn {
 namespace memory {
 namespace {
-thread_local constinit DryRun* running = nullptr;
-const Inherited inherited_run{[]() -> Inherited::Set {
-  return [run = running, dry = runtime::dry_run()] {
-    running = run;
-    runtime::detail::dry_run = dry;
-  };
-}};
-
 /// Counts the plans of the process from 1, and over again after 2^32.
 std::uint32_t next_number() noexcept {
   static std::atomic<std::uint32_t> made{0};
@@ -32,14 +24,14 @@ std::uint32_t next_number() noexcept {
 }  // namespace
 
 DryRun::DryRun(Device device) : number_(next_number()) {
-  FIRN_CHECK(!running, "plan_memory", "plan one step after the other",
+  FIRN_CHECK(!thread_context.plan, "plan_memory", "plan one step after the other",
              "this thread is planning a step already");
   runtime::refuse_capture("plan_memory", device, "a step that is captured runs later");
   models_.push_back(Model::of(Device::cpu()));
   if (device.is_cuda()) models_.push_back(Model::of(device));
   for (const Ref<Model>& model : models_) Model::exchange_current(model->device(), model.get());
-  running = this;
-  runtime::detail::dry_run = true;
+  thread_context.plan = this;
+  thread_context.dry_run = true;
 }
 
 DryRun::~DryRun() {
@@ -62,8 +54,8 @@ void DryRun::Settings::put_back() const noexcept {
 }
 
 void DryRun::leave() noexcept {
-  runtime::detail::dry_run = false;
-  running = nullptr;
+  thread_context.dry_run = false;
+  thread_context.plan = nullptr;
   for (const Ref<Model>& model : models_) Model::exchange_current(model->device(), nullptr);
 }
 
@@ -75,13 +67,13 @@ void DryRun::at_end(const void* what, std::function<void()> put_back) {
 
 }  // namespace memory
 
-bool runtime::planning() noexcept { return memory::running != nullptr; }
+bool runtime::planning() noexcept { return thread_context.plan != nullptr; }
 std::uint32_t runtime::plan_number() noexcept {
-  return memory::running ? memory::running->number() : 0;
+  return thread_context.plan ? thread_context.plan->number() : 0;
 }
 
 void runtime::at_dry_end(const void* what, std::function<void()> put_back) try {
-  if (memory::running) memory::running->at_end(what, std::move(put_back));
+  if (thread_context.plan) thread_context.plan->at_end(what, std::move(put_back));
 }
 FIRN_OUT_OF_MEMORY("plan_memory")
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/inherited.h"
+#include "firn/thread_context.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/fail_allocation.h"
 
@@ -28,17 +28,8 @@ constexpr std::size_t kCountedSpace = std::size_t{1} << 24;
 constexpr std::size_t kCountedBlock = std::size_t{1} << 20;
 constexpr std::size_t kAligned = 256;
 
-/// Of this thread: that of the CPU, and of the CUDA device that it runs a step for.
-struct Current {
-  Model* cpu = nullptr;
-  Model* cuda = nullptr;
-};
-thread_local constinit Current current_models;
-const Inherited inherited_models{
-    []() -> Inherited::Set { return [models = current_models] { current_models = models; }; }};
-
 Model*& place_of(Device device) noexcept {
-  return device.is_cpu() ? current_models.cpu : current_models.cuda;
+  return device.is_cpu() ? thread_context.cpu_model : thread_context.cuda_model;
 }
 
 }  // namespace

@@ -126,17 +126,20 @@ class RollbackSeam {
 
   /// A thread that does a part of this one's work has this one's stack, while this one waits.
   static Inherited::Set share() {
-    return [stack = &innermost()] { shared = stack; };
+    return [stack = &innermost()] { of_thread.shared = stack; };
   }
 
  private:
-  static Point*& innermost() noexcept { return shared ? *shared : own; }
+  static Point*& innermost() noexcept {
+    return of_thread.shared ? *of_thread.shared : of_thread.own;
+  }
 
-  static thread_local constinit Point* own;
-  static thread_local constinit Point** shared;
+  struct OfThread {
+    Point* own;      ///< the innermost one
+    Point** shared;  ///< that of the thread whose work this one does a part of
+  };
+  static inline thread_local constinit OfThread of_thread{nullptr, nullptr};
 };
-thread_local constinit RollbackSeam::Point* RollbackSeam::own = nullptr;
-thread_local constinit RollbackSeam::Point** RollbackSeam::shared = nullptr;
 
 namespace {
 const Inherited inherited_points{&RollbackSeam::share};

@@ -14,6 +14,7 @@
 #include "firn/memory.h"
 #include "firn/memory/labels.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/spans/recorder.h"
 
@@ -61,12 +62,16 @@ Session& session() noexcept {
 std::mutex& session_mutex() { return session().mutex; }
 [[maybe_unused]] const bool survives_fork = (hold_during_fork<session_mutex>(), true);
 
-thread_local constinit Span* innermost = nullptr;
-/// This thread's log, and the session that it was opened for.
-thread_local constinit ThreadSpans* own = nullptr;
-thread_local constinit std::uint64_t own_session = 0;
-/// What a thread is told apart by.
-const void* this_thread() noexcept { return &own; }
+/// Spans of one thread.
+struct OfThread {
+  Span* innermost = nullptr;
+  ThreadSpans* log = nullptr;  ///< of the session, for which it was opened
+  std::uint64_t session = 0;
+  Device last_device = Device::cpu();  ///< of its last kernel
+};
+thread_local constinit OfThread of_thread;
+/// An address that tells threads apart.
+const void* this_thread() noexcept { return &of_thread; }
 
 /// Opens a log for this thread; the caller holds the session's mutex.
 void open_own(Session& s, std::uint64_t number) {
@@ -74,14 +79,14 @@ void open_own(Session& s, std::uint64_t number) {
   ThreadSpans& next = *s.threads[s.used];
   const std::lock_guard lock(next.mutex());
   next.open(number, static_cast<std::uint32_t>(s.used++), this_thread());
-  own = &next;
-  own_session = number;
+  of_thread.log = &next;
+  of_thread.session = number;
 }
 
 /// Runs `write` on this thread's log, unless session `number` has ended.
 template <class Write>
 void write_own(std::uint64_t number, const Write& write) noexcept {
-  if (own_session != number) {
+  if (of_thread.session != number) {
     Session& s = session();
     const std::lock_guard lock(s.mutex);
     if (!recording_spans() || s.number.load() != number) return;
@@ -92,12 +97,12 @@ void write_own(std::uint64_t number, const Write& write) noexcept {
       return;
     }
   }
-  const std::lock_guard lock(own->mutex());
-  if (!own->is_open(number, this_thread())) return;
+  const std::lock_guard lock(of_thread.log->mutex());
+  if (!of_thread.log->is_open(number, this_thread())) return;
   try {
-    write(*own);
+    write(*of_thread.log);
   } catch (...) {
-    own->lose();
+    of_thread.log->lose();
   }
 }
 
@@ -106,9 +111,6 @@ std::int64_t memory_in_use(Device device) noexcept try {
 } catch (...) {
   return -1;
 }
-
-/// The device of the last kernel of this thread.
-thread_local constinit Device last_device = Device::cpu();
 
 }  // namespace
 
@@ -177,29 +179,29 @@ class SpanRecorder {
   }
   /// Takes the innermost span out of the chain. What is in it is then in the one around it.
   static void leave_out() noexcept {
-    Span* const s = std::exchange(innermost, innermost->outer_);
+    Span* const s = std::exchange(of_thread.innermost, of_thread.innermost->outer_);
     add_inside(s->outer_, s->session_, s->inside_);
     OpenRange* const range = OpenRange::of(s);
     if (range->exchange(OpenRange::State::cut) == OpenRange::State::ended) range->discard();
   }
   /// Makes `s` the innermost span of this thread. False: it is in another thread's chain, or none.
   static bool uncover(Span* s) noexcept {
-    const Span* in = innermost;
+    const Span* in = of_thread.innermost;
     while (in && in != s) {
       if (!in->of_range_) return false;  // spans of the library end in order
       in = in->outer_;
     }
     if (!in) return false;
-    while (innermost != s) leave_out();
+    while (of_thread.innermost != s) leave_out();
     return true;
   }
   /// Ranges that have ended before those above them did.
   static void drop_ended() noexcept {
-    while (innermost && innermost->of_range_ &&
-           OpenRange::of(innermost)->state() == OpenRange::State::ended)
+    while (of_thread.innermost && of_thread.innermost->of_range_ &&
+           OpenRange::of(of_thread.innermost)->state() == OpenRange::State::ended)
       leave_out();
   }
-  static bool is_innermost(const Span& s) noexcept { return innermost == &s; }
+  static bool is_innermost(const Span& s) noexcept { return of_thread.innermost == &s; }
 };
 
 OpenRange* open_range(std::string_view name) noexcept try {
@@ -221,20 +223,21 @@ void end_range(OpenRange* range) noexcept {
 void Span::begin(SpanKind kind, const char* name, std::uint32_t module) noexcept {
   if (dry_run()) return;
   // What a kernel calls is its own work.
-  if (kind == SpanKind::kernel && SpanRecorder::is_kernel(innermost)) return;
+  if (kind == SpanKind::kernel && SpanRecorder::is_kernel(of_thread.innermost)) return;
   session_ = session().number.load(std::memory_order_acquire);
   kind_ = kind;
   name_ = name;
-  module_ = module != 0 ? module : labels.module;
+  module_ = module != 0 ? module : thread_context.labels.module;
   dtype_ = f32;
   device_ = Device::cpu();
   of_range_ = false;
   inside_ = 0;
   work_ = {};
   first_event_ = last_event_ = stream_ = nullptr;
-  outer_ = std::exchange(innermost, this);
+  outer_ = std::exchange(of_thread.innermost, this);
   on_ = true;
-  if (kind != SpanKind::kernel && own_session == session_)  // what ran before is of no operation
+  if (kind != SpanKind::kernel &&
+      of_thread.session == session_)  // what ran before is of no operation
     write_own(session_, [](ThreadSpans& t) { t.settle(nullptr); });
   if constexpr (kHasCuda) {
     if (session().nvtx.load(std::memory_order_relaxed)) {
@@ -247,7 +250,7 @@ void Span::begin(SpanKind kind, const char* name, std::uint32_t module) noexcept
 
 void Span::runs(Stream stream, DType dtype, Work work) noexcept {
   dtype_ = dtype;
-  device_ = last_device = stream.device;
+  device_ = of_thread.last_device = stream.device;
   work_ = work;
   if constexpr (kHasCuda) {
     if (!device_.is_cuda() || capturing(device_)) return;
@@ -257,9 +260,9 @@ void Span::runs(Stream stream, DType dtype, Work work) noexcept {
 }
 
 void Span::end() noexcept {
-  if (innermost != this && !SpanRecorder::uncover(this)) [[unlikely]]
+  if (of_thread.innermost != this && !SpanRecorder::uncover(this)) [[unlikely]]
     return;
-  innermost = outer_;
+  of_thread.innermost = outer_;
   if constexpr (kHasCuda) {
     if (first_event_) last_event_ = memory::cuda::take_timer({device_, stream_});
     if (session().nvtx.load(std::memory_order_relaxed)) memory::cuda::pop_range();
@@ -274,7 +277,7 @@ void Span::end() noexcept {
     r.backward = SpanRecorder::is_backward(this);
     r.again = SpanRecorder::is_again(*this);
     r.dtype = dtype_;
-    r.device = kind_ == SpanKind::kernel ? device_ : last_device;
+    r.device = kind_ == SpanKind::kernel ? device_ : of_thread.last_device;
     r.module = module_;
     r.name = name_;
     r.start = start_ - zero;
@@ -284,7 +287,7 @@ void Span::end() noexcept {
     r.stream = stream_;
     if (kind_ != SpanKind::kernel) {
       t.settle(nullptr);
-      if (kind_ != SpanKind::module_call) r.memory = memory_in_use(last_device);
+      if (kind_ != SpanKind::module_call) r.memory = memory_in_use(of_thread.last_device);
       t.count(r);
     } else {
       r.op = SpanRecorder::operation_around(*this);
@@ -294,7 +297,7 @@ void Span::end() noexcept {
     }
   });
   SpanRecorder::add_inside(outer_, session_, stop - start_);
-  if (innermost && innermost->of_range_) [[unlikely]]
+  if (of_thread.innermost && of_thread.innermost->of_range_) [[unlikely]]
     SpanRecorder::drop_ended();
   if constexpr (kHasCuda) {
     if (noted) return;
@@ -305,24 +308,24 @@ void Span::end() noexcept {
 
 void end_operation(const char* op) noexcept {
   const std::uint64_t number = session().number.load(std::memory_order_acquire);
-  if (own_session != number) return;  // this thread has run no kernel
+  if (of_thread.session != number) return;  // this thread has run no kernel
   const std::uint64_t stop = now();
   write_own(number, [&](ThreadSpans& t) {
     if (!t.has_waiting()) return;
     SpanRecord r;
     r.kind = SpanKind::operation;
-    r.backward = SpanRecorder::is_backward(innermost);
-    r.device = last_device;
-    r.module = labels.module;
+    r.backward = SpanRecorder::is_backward(of_thread.innermost);
+    r.device = of_thread.last_device;
+    r.module = thread_context.labels.module;
     r.name = op;
     r.start = t.first_start();
     r.end = stop - session().start;
     r.inside = t.waiting_ns();
-    r.memory = memory_in_use(last_device);
+    r.memory = memory_in_use(of_thread.last_device);
     const std::uint64_t own_ns = r.end - r.start - std::min(r.end - r.start, r.inside);
     t.settle(op);
     t.count(r);
-    SpanRecorder::add_inside(innermost, number, own_ns);
+    SpanRecorder::add_inside(of_thread.innermost, number, own_ns);
   });
 }
 

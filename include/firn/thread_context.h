@@ -1,0 +1,120 @@
+// Everything that an operation sees of the thread that runs it: scopes that are open, and what is
+// under way. For firn's own code; users open the scopes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <unordered_set>
+
+#include "firn/device.h"
+#include "firn/dtype.h"
+#include "firn/random.h"
+
+namespace firn {
+
+enum class Owner : std::uint8_t;  // firn/memory.h
+
+namespace memory {
+class CapturedGraph;
+class DryRun;
+class Model;
+class ReservePool;
+}  // namespace memory
+
+namespace nn::detail {
+class Call;
+struct CallListener;
+}  // namespace nn::detail
+
+namespace runtime {
+
+struct DrawTape;
+
+/// What a thread is doing, as the memory report names it (firn/memory/labels.h).
+struct Labels {
+  const char* op = nullptr;  ///< a string literal; null: none is known
+  std::uint32_t module = 0;  ///< module_number() of the innermost module that is called
+  /// The call of checkpoint() that is under way (firn/checkpoint.h), 0 for none. Later calls have
+  /// larger numbers.
+  std::uint64_t segment = 0;
+};
+
+}  // namespace runtime
+
+namespace autograd {
+
+class AttributeSink;
+class BatchParts;
+class BatchPartScope;
+class CouplingScope;
+class Cycle;
+class Node;
+class Trace;
+struct ListenerList;
+struct Reading;
+
+/// The modes that every operation reads before it runs (src/autograd/op_mode.h).
+struct OpMode {
+  bool autocast = false;
+  DType autocast_dtype = f32;  ///< if autocast is on: f16, bf16 or f32
+  bool anomaly = false;
+  /// This thread's listeners are numbered from 0, outermost first. Those from `first` on are told.
+  int listeners = 0, first = 0;
+
+  /// Whether somebody looks at the results of operations.
+  bool watched() const noexcept { return anomaly || listeners > first; }
+
+  class Plain;
+};
+
+}  // namespace autograd
+
+/// Scopes that are open. A thread that does a part of another one's work has the same (Coroutine).
+struct ThreadScopes {
+  Device device = Device::cpu();                       ///< DeviceScope
+  int most_threads = std::numeric_limits<int>::max();  ///< NumThreadsScope
+  bool recording = true;                               ///< NoGrad, EnableGrad
+  autograd::OpMode op_mode;                            ///< Autocast, AnomalyMode, listeners
+  runtime::Labels labels;                              ///< OpScope, ModuleScope, checkpoint()
+  Owner owner{4};  ///< OwnerScope; Owner::activations if there is none
+  // Plans of memory (firn/memory/plan.h) and reserves:
+  bool dry_run = false;  ///< kernels allocate, and do nothing else
+  memory::DryRun* plan = nullptr;
+  memory::Model *cpu_model = nullptr, *cuda_model = nullptr;
+  memory::ReservePool* reserve = nullptr;
+  // The innermost call of a module, and who is told of calls:
+  nn::detail::CallListener* call_listener = nullptr;
+  const nn::detail::Call* call = nullptr;
+};
+
+/// A thread's own random stream, and the one that the innermost GeneratorScope has set.
+struct ThreadRandom {
+  Generator own;
+  Generator* chosen = nullptr;
+  bool begun = false;
+};
+
+/// Of one thread. Without constructor and destructor, so that it can be used before and after
+/// main(). A pointer is null while there is nothing of its kind.
+struct ThreadContext : ThreadScopes {
+  ThreadRandom random;
+  runtime::DrawTape* draw_tape = nullptr;     ///< what reserve_random() uses
+  const Generator* only_generator = nullptr;  ///< the only one that may be drawn from
+  memory::CapturedGraph* capture = nullptr;   ///< the graph that is captured
+  // Under way in autograd:
+  autograd::Cycle* cycle = nullptr;  ///< whose backward passes run
+  autograd::CouplingScope* coupling = nullptr;
+  autograd::Trace* trace = nullptr;  ///< the innermost checkpoint() that is recorded
+  autograd::BatchParts* batch_parts = nullptr;
+  autograd::BatchPartScope* batch_part = nullptr;
+  autograd::AttributeSink* attributes = nullptr;
+  autograd::Reading* reading = nullptr;  ///< scopes in which weights are read, if some are lent
+  autograd::ListenerList* listeners = nullptr;
+  /// The nodes that take gradients while grad() runs.
+  const std::unordered_set<const autograd::Node*>* gradient_path = nullptr;
+};
+/// Of this thread. Not an inline variable: each variant of the CPU kernels (kernels/settings/isa.h)
+/// would have its own.
+extern thread_local constinit ThreadContext thread_context;
+
+}  // namespace firn
