@@ -1,4 +1,4 @@
-// How firn's own functions of an optimizer, such as step_all(), reach what is behind it.
+// Access to the implementation behind an Optimizer, for firn's own functions such as step_all().
 #pragma once
 
 #include "firn/optim/optimizer.h"

@@ -1,14 +1,13 @@
-// The state behind an Optimizer. How a cycle goes is in step.cpp, and how it is taken back in
-// cycle/snapshot.h. An Impl is made of these parts:
+// The state behind an Optimizer. step.cpp runs a cycle, and cycle/snapshot.h undoes one. An Impl
+// has these parts:
 //
-//   ParamStore (store/)   arenas and device memory of the step; its GradientLedger: who has a
-//                         gradient
-//   Progress, CycleState, CallState, HostNotes   what the host knows (cycle/cycle_state.h), and how
-//                         it is kept and put back (cycle/snapshot.h)
-//   CycleMembers          states of layers that take part in the cycle
-//   ReplayHooks           what the host does again if captured work is replayed
-//   StepExtension         exact mode, and other ranks that make the same steps: the step asks it,
-//                         and knows none of them (step_extension.h)
+//   ParamStore (store/)   the arenas and the device memory of the step; its GradientLedger knows
+//                         which parameters have a gradient
+//   Progress, CycleState, CallState, HostNotes   what the host knows (cycle/cycle_state.h)
+//   CycleMembers          the states of layers that take part in the cycle
+//   ReplayHooks           effects that the host repeats when captured work is replayed
+//   StepExtension         the interface through which exact mode and ranks extend a step, which
+//                         knows none of its implementations (step_extension.h)
 #pragma once
 
 #include <cmath>
@@ -36,30 +35,30 @@
 
 namespace firn::optim {
 
-/// The denominator of a loss: a tensor, or if that is undefined, a number.
+/// The denominator of a loss: a tensor, or a number if the tensor is undefined.
 struct LossWeight {
   Tensor tensor = {};
   double number = 0;
 };
 
-/// What an algorithm's options say beside the rules of its groups.
+/// An algorithm's options that are not part of its groups' rules.
 struct RunSetup {
   Schedule lr;
   math::AveragePolicy average = {};
 };
 
 struct Optimizer::Impl final : autograd::Cycle {
-  /// Rules: one per group. Throws Error for options outside their range.
+  /// Each group has one rule. Throws Error for options outside their range.
   Impl(const char* op, std::vector<GroupSetup> groups, const RunSetup& run,
        const StepOptions& step);
-  /// A cycle that is under way is dropped.
+  /// Drops a cycle that is under way.
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   // ---- The cycle (step.cpp) ----
 
-  /// While alive, a backward pass of the cycle is running, and its hooks may not change the cycle.
+  /// While alive, a backward pass of the cycle is running, and its hooks must not change the cycle.
   class RunningPass {
    public:
     explicit RunningPass(Impl& impl) noexcept : impl_(impl) { ++impl_.passes; }
@@ -72,7 +71,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   };
 
   void backward(const Tensor& sum, const LossWeight& weight, const BackwardPass& pass);
-  /// Optimizer::backward(), for calls that make a whole cycle too.
+  /// Does what Optimizer::backward() does. Calls that make a whole cycle use it too.
   void add_loss(const Loss& loss, const BackwardPass& pass = {});
   /// Counts a micro-step and runs its pass.
   template <class Pass>
@@ -82,8 +81,8 @@ struct Optimizer::Impl final : autograd::Cycle {
     begin_micro_step();
     run_guarded(pass, kept ? &*kept : nullptr);
   }
-  /// Runs a pass of the cycle. If it throws, the cycle is broken; if memory runs out in it, the
-  /// cycle is as `before`, or (null) dropped.
+  /// Runs a pass of the cycle. If it throws, the cycle has failed. If memory runs out in it,
+  /// restores the cycle to `before`, or drops it if `before` is null.
   template <class Pass>
   void run_guarded(const Pass& pass, const CycleSnapshot* before) {
     now.phase = Phase::failed;
@@ -104,11 +103,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   void zero_grad();
   /// Counts a call of step(). Returns whether it ends the cycle.
   bool count_call();
-  /// Decides and commits.
+  /// Makes the decision and the update.
   StepReport end_cycle();
-  /// Runs micro_steps(), then ends the cycle. If either throws before the cycle is over, drops it
-  /// and calls undo(). What a function of the user's throws comes by here, whatever makes the
-  /// cycle: std::bad_alloc is OutOfMemory from here on.
+  /// Runs micro_steps(), then ends the cycle. If either throws before the cycle is over, drops the
+  /// cycle and calls undo(). Turns a std::bad_alloc from the user's function into OutOfMemory.
   template <class MicroSteps, class Undo>
   StepReport whole_cycle(const MicroSteps& micro_steps, const Undo& undo) {
     const std::int64_t ended = at.cycles;
@@ -129,53 +127,55 @@ struct Optimizer::Impl final : autograd::Cycle {
       throw;
     }
   }
-  /// Runs the kernels up to the decision. Returns false if the cycle's losses have reached no
+  /// Runs the kernels up to the decision. Returns false if none of the cycle's losses has reached a
   /// parameter.
   bool decide();
-  /// After the decision, which may still become a skip: computes what rules do not compute element
-  /// by element. If that throws, all is as before, or the cycle is dropped.
+  /// Computes the rules that are not elementwise, after the decision, which may still be to skip.
+  /// If that throws, either nothing has changed or the cycle is dropped.
   void compute_rules();
-  /// Runs the kernels after the decision, and begins the next cycle. The loss scale moves unless
-  /// others share it.
+  /// Runs the kernels after the decision, and begins the next cycle. Updates the loss scale if
+  /// `moves_scale`; step_all() passes false if optimizers share the scale.
   void commit(bool moves_scale);
   StepReport report_of_cycle() const;
   StepReport report_so_far() const;
-  /// run_cycle() of micro-steps that are not only backward passes.
+  /// Does what run_cycle() does, for micro-steps that are more than backward passes.
   StepReport run_cycle(std::int64_t micro_steps,
                        const std::function<void(std::int64_t i)>& micro_step);
 
-  /// A micro-step of weight 0.
+  /// Counts a micro-step of weight 0.
   void no_samples();
-  /// What every micro-step does first.
+  /// Does the part that all micro-steps begin with.
   void begin_micro_step();
-  /// What the kernels have collected of the cycle. Waits for a device, as does the second one.
+  /// Reads what the kernels have summed over the cycle. This and set_seed_sums() wait for the
+  /// device.
   math::SeedSums seed_sums() const;
   void set_seed_sums(const math::SeedSums& sums) const;
 
-  /// The step is made by these ranks from now on; null: by this process. Exact mode stays first.
+  /// From now on `ranks` make the step; null: this process alone. Exact mode stays first in the
+  /// list.
   void set_ranks(std::unique_ptr<StepExtension> ranks);
 
   // ---- What must hold (impl.cpp) ----
 
-  /// Throws if the optimizer cannot go on with the cycle. Before that, takes over what was written
-  /// from outside: state that was copied in, and weights.
+  /// Throws Error if the optimizer cannot continue the cycle. Before that, takes over state and
+  /// weights that were written from outside.
   void check_ready();
   void require_no_cycle();
   /// Throws while a backward pass of the cycle is running.
   void require_no_pass() const;
-  /// Throws if the call is made by a function that run_cycle(), run_batch() or step_two_pass() was
-  /// given, while that is under way.
+  /// Throws Error if the call comes from the function that run_cycle(), run_batch() or
+  /// step_two_pass() is running.
   void require_outside_cycle(const char* name) const;
 
-  /// autograd::Cycle, for layers.
+  /// The interface autograd::Cycle, which layers use.
   void join(const std::shared_ptr<autograd::CycleMember>& member) override { members.join(member); }
   std::int64_t micro_steps() const noexcept override;
   void drop_members();
 
   StepOptions options;
   math::StepPolicy policy;
-  Tensor kind_memory;      ///< u8 [32] on the CPU: a text, zeros behind it
-  Tensor progress_memory;  ///< i64 [6] on the CPU: a Progress
+  Tensor kind_memory;      ///< u8 [32] on the CPU: a text, padded with zeros
+  Tensor progress_memory;  ///< i64 [6] on the CPU: the memory of `at`
   Progress& at;
   ParamStore store;
   LossScaler scaler;
@@ -185,9 +185,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   CycleMembers members{*this};
   ReplayHooks<Impl> hooks;
   std::unique_ptr<StepExtension> extension;  ///< never null
-  std::vector<StateEntry> state_of_all;      ///< of gather_state(), for who asked for it
-  CycleCopy copy;                            ///< with StepOptions::keep_accumulator
-  int passes = 0;  ///< backward passes that are running; those of chunks may take turns
+  std::vector<StateEntry> state_of_all;      ///< result of gather_state(), until it is asked for
+  CycleCopy copy;  ///< reserved memory, with StepOptions::keep_accumulator
+  int passes = 0;  ///< number of backward passes under way; interleaved chunks have several
 };
 
 }  // namespace firn::optim

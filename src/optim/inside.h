@@ -1,5 +1,5 @@
-// Questions that io, train and dist may ask of an optimizer beside its public calls. Each throws
-// Error if the optimizer was moved from.
+// Questions that io, train and dist ask of an optimizer in addition to its public calls. Each
+// throws Error if the optimizer was moved from.
 #pragma once
 
 #include <functional>
@@ -17,48 +17,51 @@
 
 namespace firn::optim {
 
-/// The options of the step, where automatic ones are settled.
+/// The options of the step, in which automatic ones have been settled.
 const StepOptions& options_of(const Optimizer& optimizer);
-/// "AdamW": what errors call it.
+/// The name that errors use, for example "AdamW".
 const std::string& name_of(const Optimizer& optimizer);
 Device device_of(const Optimizer& optimizer);
-/// Where the host is in the cycle.
+/// The host's position in the cycle.
 const Progress& progress_of(const Optimizer& optimizer);
-/// The ranks that make its steps together; null in both if there is one process.
+/// The ranks that make its steps together. Both pointers are null if there is one process.
 autograd::StepRanks ranks_of(const Optimizer& optimizer);
 /// Whether weights are sharded (ZeRO stage 3).
 bool weights_sharded(const Optimizer& optimizer);
-/// Runs part(), which goes on with a cycle and may end it. If it throws, the other ranks of the
-/// step throw at the end of theirs.
+/// Runs part(), which continues a cycle and may end it. If it throws, the other ranks of the step
+/// throw when their part ends.
 void part_of_cycle(Optimizer& optimizer, const std::function<void()>& part);
-/// Throws Error if a cycle is under way, or the function of a call that makes one.
+/// Throws Error if a cycle is under way, or if the function of a call that makes a cycle is
+/// running.
 void require_no_cycle(Optimizer& optimizer, const char* call);
-/// An optimizer that may be moved or destroyed meanwhile: lock() gives null if it is gone.
+/// A handle to an optimizer that may be moved or destroyed meanwhile. lock() returns null if it is
+/// gone.
 std::weak_ptr<OptimizerImpl*> handle_of(const Optimizer& optimizer);
-/// The cycle's place in what a captured step depends on: whether a call of step() is the first of
-/// its cycle, and whether it is the last.
+/// The position in the cycle that a captured step depends on: whether a call of step() is the first
+/// of its cycle, and whether it is the last.
 struct CapturePlace {
   bool first = false, last = false;
 };
 CapturePlace place_of(const OptimizerImpl& impl);
-/// The weights become those of training, which a graph cannot record.
+/// Makes the weights show their training values. A graph cannot record that.
 void show_training_weights(OptimizerImpl& impl);
 
-/// What a saved run has of an optimizer.
+/// The part of a saved run that comes from an optimizer.
 struct SavedState {
   std::vector<StateEntry> entries;
-  std::string not_saved;                          ///< why it cannot be saved now; empty: it can
-  bool in_batch = false;                          ///< the save is one within a batch of exact mode
-  std::optional<RandomKey> random_in_batch = {};  ///< where the random stream was before that
-  std::string place;  ///< which part of a model this rank has; empty: all of it
+  std::string not_saved;  ///< why it cannot be saved now; empty: it can be saved
+  bool in_batch = false;  ///< whether this is a save within a batch of exact mode
+  std::optional<RandomKey> random_in_batch = {};  ///< random stream before that batch
+  std::string place;  ///< part of the model that this rank has; empty: all of it
 };
-/// The state of this rank, with what a file may have beside it; `of_all`: that which gather_state()
-/// has left, the state of all ranks on rank 0. Throws Error, of `op` and naming the optimizer as
-/// `part`, while weights are averages or a backward() is running.
+/// Returns the state of this rank and the optional entries of a file. With `of_all`, returns the
+/// result of the last gather_state() instead: the state of all ranks, on rank 0. Throws Error while
+/// weights are averages or a backward() is running. The error is that of `op` and names the
+/// optimizer as `part`.
 SavedState state_to_save(Optimizer& optimizer, bool of_all, const char* op,
                          const std::string& part);
-/// Gathers the state of all ranks, for the next state_to_save(). A call of all ranks. If it throws
-/// on one, it does on all.
+/// Gathers the state of all ranks, for the next state_to_save(). All ranks make this call. If it
+/// throws on one, it throws on all.
 void gather_state(Optimizer& optimizer);
 
 }  // namespace firn::optim

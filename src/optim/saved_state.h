@@ -1,4 +1,4 @@
-// The state of an optimizer as others read, save and write it.
+// The state of an optimizer, as other code reads, saves and writes it.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@
 
 namespace firn::optim {
 
-/// See ParamStore::state().
+/// Returns ParamStore::state(), the host's position in the cycle, the kind of the optimizer, and
+/// the entries of extensions. ParamStore::state() explains `peers`.
 std::vector<StateEntry> state_of(OptimizerImpl& impl, const autograd::Peers* peers);
-/// `impl.state_of_all` becomes the same of all ranks' cycle, on rank 0: a call of all ranks. If it
-/// throws on one, it does on all.
+/// Sets `impl.state_of_all` on rank 0 to the state with the cycle of all ranks. All ranks make this
+/// call. If it throws on one, it throws on all.
 void gather_state(OptimizerImpl& impl);
-/// Why the state is none that a run could go on with; empty if it is one.
+/// Says why a run could not continue from the current state. Empty if it could.
 std::string why_not_saved(const OptimizerImpl& impl);
-/// Takes over a state that was copied in since the last look. Throws Error if it is not the state
-/// of an optimizer like this.
+/// Takes over a state that was copied in since the last call. Throws Error if it is not the state
+/// of an optimizer of this kind.
 void adopt_state(OptimizerImpl& impl);
-/// Changes if a tensor of the state that is not of a parameter is written from outside.
+/// Changes if a tensor of the state that belongs to no parameter is written from outside.
 std::uint32_t version_of_state(const OptimizerImpl& impl) noexcept;
 
 }  // namespace firn::optim

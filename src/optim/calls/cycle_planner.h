@@ -1,5 +1,5 @@
-// Which sizes of micro-batches fit into a budget of memory: run_batch() and optim::plan_within()
-// ask.
+// Finds the sizes of micro-batches that fit into a memory budget, for run_batch() and
+// optim::plan_within().
 #pragma once
 
 #include <cstddef>
@@ -15,36 +15,37 @@ namespace firn::optim {
 
 using LossOf = std::function<Loss(std::int64_t first, std::int64_t last)>;
 
-/// A whole cycle in micro-batches of `size` samples, the last one of what is left. With several
-/// ranks, this one's part of it; in exact mode, in quanta.
+/// Makes a whole cycle in micro-batches of `size` samples; the last one may be smaller. With
+/// several ranks it computes this rank's share, and in exact mode the batch in chunks.
 StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
                         const LossOf& loss, const std::function<void(std::int64_t)>& between = {});
 
-/// Why a layer's micro-batches are not made smaller, and what to do.
+/// Explains why a layer's micro-batches are not made smaller, and how to allow it.
 std::string refusal_to_split(const std::string& layer);
 
-/// Plans cycles of one batch. Sizes are those that cut it into equal parts but for the last.
+/// Plans cycles of one batch. It tries the sizes that cut the batch into equal parts, but for the
+/// last part.
 class CyclePlanner {
  public:
-  /// All must live as long as this.
+  /// The arguments must outlive this object.
   CyclePlanner(Optimizer& optimizer, std::int64_t samples, std::size_t budget,
                bool split_statistics, const LossOf& loss);
 
-  /// What a cycle needs.
+  /// The memory that a cycle needs.
   struct Trial {
     std::int64_t size = 0;
     std::size_t peak = 0;
-    std::string op;     ///< during which
-    std::string layer;  ///< that normalises samples together; empty: none
+    std::string op;     ///< operation that reached the peak
+    std::string layer;  ///< layer that normalises samples together; empty: none
   };
 
-  /// The largest size of `least` or more that fits; 0 if there is none.
+  /// Returns the largest size from `least` on that fits, or 0 if none does.
   std::int64_t largest(std::int64_t least = 1);
-  /// What fits, after a largest() that found it.
+  /// The trial that fits, after a largest() that found one.
   const Trial& fitting() const noexcept { return fitting_; }
-  /// What was planned last. After a largest() that found nothing: the smallest size.
+  /// The last trial. After a largest() that found nothing, this is the smallest size.
   const Trial& last() const noexcept { return last_; }
-  /// The error's text, after a largest() that found nothing.
+  /// The text of the error, after a largest() that found nothing.
   std::string why_not() const;
 
  private:
@@ -55,7 +56,7 @@ class CyclePlanner {
   Optimizer& optimizer_;
   const Device device_;
   const std::int64_t samples_;
-  const std::int64_t quantum_;  ///< of exact mode, whose peak does not depend on the size; else 0
+  const std::int64_t quantum_;  ///< exact.quantum, which alone sets the peak; 0: not in exact mode
   const std::size_t budget_;
   const bool split_statistics_;
   const LossOf& loss_;

@@ -1,4 +1,4 @@
-// Marks the time in which an optimizer computes a batch.
+// Scopes that mark the time in which an optimizer computes a batch.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace firn::optim {
 
-/// While alive, `call` makes a whole cycle of what a function of the user's computes. The function
-/// may not make such calls itself.
+/// While alive, `call` makes a whole cycle and runs the user's function. That function must not
+/// make such calls itself.
 class MakerScope {
  public:
   MakerScope(OptimizerImpl& impl, const char* call) noexcept
@@ -25,7 +25,7 @@ class MakerScope {
   const char* outer_;
 };
 
-/// While alive, run_batch() is at so many samples.
+/// While alive, run_batch() computes a batch of `samples` samples.
 class BatchScope {
  public:
   BatchScope(OptimizerImpl& impl, std::int64_t samples) noexcept
@@ -41,8 +41,8 @@ class BatchScope {
   MakerScope maker_;
 };
 
-/// While alive, a rank without samples computes this where others have some, if weights are
-/// sharded.
+/// While alive, a rank without samples computes `loss` when other ranks compute theirs, if weights
+/// are sharded.
 class OthersScope {
  public:
   OthersScope(OptimizerImpl& impl, std::function<Loss()> loss) : impl_(impl) {

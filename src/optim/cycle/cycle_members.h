@@ -1,4 +1,4 @@
-// The layers' states that take part in an optimizer's cycles (autograd/cycle.h).
+// The states of layers that take part in an optimizer's cycles (autograd/cycle.h).
 #pragma once
 
 #include <algorithm>
@@ -22,29 +22,29 @@ class CycleMembers {
       members_.push_back(member);
   }
 
-  /// Each member takes over what those of other ranks have collected.
+  /// Each member adds what its counterparts on the other ranks have collected.
   void combine(const autograd::Peers& peers) const {
     for (const auto& member : members_) member->combine(cycle_, peers);
   }
-  /// The cycle is over, and each member is to be told the outcome in `step_state`.
+  /// Ends the cycle for each member, which reads the outcome from `step_state`.
   void end(const ConstView& step_state) {
     waiting_ = members_.size();
     tell_waiting(step_state);
   }
-  /// Tells those whom end() did not reach, because a launch was refused.
+  /// Ends it for the members that end() did not reach because a launch was refused.
   void tell_waiting(const ConstView& step_state) {
     for (; waiting_ > 0; --waiting_)
       members_[members_.size() - waiting_]->end_cycle(cycle_, step_state);
   }
   void forget_waiting() noexcept { waiting_ = 0; }
 
-  /// They are those of `kept`, a copy of this.
+  /// Restores the members of `kept`, a copy of this object.
   void put_back(const CycleMembers& kept) {
     members_ = kept.members_;
     waiting_ = kept.waiting_;
   }
 
-  /// The cycle is dropped.
+  /// Each member drops what it has collected of the cycle.
   void drop() {
     for (const auto& member : members_) member->drop_cycle(cycle_);
   }
@@ -52,7 +52,7 @@ class CycleMembers {
  private:
   const autograd::Cycle& cycle_;
   std::vector<std::shared_ptr<autograd::CycleMember>> members_;
-  std::size_t waiting_ = 0;  ///< the last so many were not told how the cycle ended
+  std::size_t waiting_ = 0;  ///< how many members at the end still wait for the outcome
 };
 
 }  // namespace firn::optim

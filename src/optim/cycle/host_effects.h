@@ -1,5 +1,5 @@
-// Effects on the host of a step that may be captured: a graph repeats them at each replay, and
-// throws there if the step is not where it was captured.
+// Host effects of a step that may be captured. A graph repeats them at each replay, and throws
+// there if the step is not at the place where it was captured.
 #pragma once
 
 #include <utility>
@@ -8,16 +8,17 @@
 
 namespace firn::optim {
 
-/// Runs effect(impl), now and at each replay.
+/// Runs effect(impl) now and at each replay.
 template <class Effect>
 void on_host(OptimizerImpl& impl, Effect&& effect) {
   impl.hooks.now_and_at_replay(std::forward<Effect>(effect));
 }
-/// The work that follows depends on place(impl). Each replay throws Error if that is another value
-/// than now; if captured work is not run after all, the host's part of the cycle is put back.
+/// Declares that the work that follows depends on place(impl). A replay throws Error if that has
+/// another value than now. If captured work is not run after all, the host's part of the cycle is
+/// restored.
 void depends_on(OptimizerImpl& impl, bool (*place)(const OptimizerImpl& impl));
 
-/// While alive, a backward pass is under way. note() then notes the gradients that it has added.
+/// While alive, a backward pass is under way. note() records the gradients that the pass has added.
 class GradientsOfPass {
  public:
   explicit GradientsOfPass(OptimizerImpl& impl);
@@ -27,11 +28,11 @@ class GradientsOfPass {
   OptimizerImpl& impl_;
   GradientLedger::Counts before_;
 };
-/// Tells the device which parameters have a gradient. Returns whether any has one.
+/// Writes to the device which parameters have a gradient. Returns whether any has one.
 bool tell_gradients(OptimizerImpl& impl);
-/// Layers that take part in the cycle use what they have collected, as the device has decided.
+/// Lets the layers of the cycle use what they have collected, as the device has decided.
 void end_members(OptimizerImpl& impl);
-/// Runs compute(), which overwrites gradients: if it throws, the cycle is dropped.
+/// Runs compute(), which overwrites gradients. If it throws, drops the cycle.
 void overwrite_gradients(OptimizerImpl& impl, const std::function<void()>& compute);
 
 }  // namespace firn::optim

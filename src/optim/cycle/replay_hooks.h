@@ -1,5 +1,5 @@
-// Host effects of captured work: while a CUDA graph is captured, what an optimizer changes on the
-// host beside the work on the device happens again at each replay (firn/runtime/kernel_support.h).
+// Host effects of captured work. While a CUDA graph is captured, an optimizer changes its state on
+// the host too. These changes are repeated at each replay (firn/runtime/kernel_support.h).
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace firn::optim {
 
-/// Registers effects on `owner`, which the graph may outlive. Without a capture on the device,
-/// nothing is registered.
+/// Registers effects on `owner`, which the graph may outlive. Registers nothing unless the device
+/// is capturing.
 template <class Owner>
 class ReplayHooks {
  public:
@@ -21,7 +21,7 @@ class ReplayHooks {
 
   bool capturing() const noexcept { return runtime::capturing(device_); }
 
-  /// effect(owner), at each replay. A replay throws Error if the owner is gone.
+  /// Runs effect(owner) at each replay. A replay throws Error if the owner is gone.
   template <class Effect>
   void at_replay(Effect&& effect) const {
     if (!capturing()) [[likely]]
@@ -34,13 +34,13 @@ class ReplayHooks {
           effect(**alive);
         });
   }
-  /// effect(owner), now and at each replay.
+  /// Runs effect(owner) now and at each replay.
   template <class Effect>
   void now_and_at_replay(Effect&& effect) const {
     effect(**owner_);
     at_replay(std::forward<Effect>(effect));
   }
-  /// rollback(owner) if the captured work is not launched after all. It must not throw.
+  /// Runs rollback(owner) if the captured work is not launched after all. It must not throw.
   template <class Rollback>
   void on_abandon(Rollback&& rollback) const {
     runtime::on_abandon(device_,
@@ -49,9 +49,9 @@ class ReplayHooks {
                         });
   }
 
-  /// Expires with the owner.
+  /// A handle that expires with the owner.
   std::weak_ptr<Owner*> handle() const noexcept { return owner_; }
-  /// An address that nothing else has while a handle() is kept.
+  /// An address that is unique while a handle() is kept.
   const void* identity() const noexcept { return owner_.get(); }
 
  private:

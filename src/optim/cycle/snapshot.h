@@ -1,5 +1,5 @@
-// Snapshots of a cycle: they are put back after a plan, by a RollbackPoint, if memory runs out in a
-// pass, and if captured work is not run.
+// Snapshots of a cycle. They are restored at the end of a plan, by a RollbackPoint, when memory
+// runs out in a pass, and when captured work is not run.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace firn::optim {
 
-/// The host's part of a cycle, as it was.
+/// The host's part of a cycle.
 struct HostSnapshot {
   Progress at;
   CycleState now;
   GradientLedger::Counts contributions;
 };
-/// The cycle, on the host and on the device.
+/// A cycle on the host and on the device.
 struct CycleSnapshot {
   HostSnapshot host;
-  Tensor sums;                    ///< u8: the math::SeedSums that the step state begins with
-  std::vector<Tensor> gradients;  ///< undefined for arenas that hold none
-  std::uint32_t version;          ///< of the state
+  Tensor sums;                    ///< u8: the math::SeedSums at the beginning of the step state
+  std::vector<Tensor> gradients;  ///< one for each arena; undefined if the arena holds no gradient
+  std::uint32_t version;          ///< version_of_state() at the time of the snapshot
 };
-/// Memory for the tensors of a CycleSnapshot.
+/// Reserved memory for the tensors of a CycleSnapshot.
 struct CycleCopy {
   Tensor sums;
   std::vector<Tensor> gradients;
@@ -35,25 +35,26 @@ struct CycleCopy {
 HostSnapshot keep_host(const OptimizerImpl& impl);
 void put_back(OptimizerImpl& impl, const HostSnapshot& kept) noexcept;
 CycleCopy reserve_copy(const OptimizerImpl& impl);
-/// Copies into memory that was reserved, or (null) into new memory.
+/// Copies the cycle into `memory`, or into new memory if that is null.
 CycleSnapshot keep_cycle(OptimizerImpl& impl, const CycleCopy* memory = nullptr);
-/// A state that was copied in meanwhile stays, and so does a step that was made.
+/// Restores the cycle. Keeps a state that was copied in meanwhile, and a step that was made.
 void put_back(OptimizerImpl& impl, const CycleSnapshot& kept);
-/// Whether there is nothing that zero_grad() would drop.
+/// Whether zero_grad() would drop nothing.
 bool cycle_is_empty(const OptimizerImpl& impl) noexcept;
 
-/// Every call of an optimizer begins with it: in a plan of a step, all that the host knows is put
-/// back at its end.
+/// Every call of an optimizer begins with this. In a plan of a step, it arranges that all that the
+/// host knows is restored at the end of the plan.
 void keep_if_planned(OptimizerImpl& impl);
-/// The cycle is about to change: points of this thread keep it as it is. Called at replays too.
+/// Announces a change of the cycle: rollback points of this thread keep it as it is now. Replays
+/// call it too.
 void about_to_change_cycle(OptimizerImpl& impl);
-/// The tensors given to restore_on_retry() are about to change.
+/// Announces a change of the tensors given to restore_on_retry().
 void about_to_change_restored(const OptimizerImpl& impl);
-/// While a graph is captured: if its work is not run after all, the host's part of the cycle is put
-/// back. Each replay does the same.
+/// While a graph is captured, arranges that the host's part of the cycle is restored if the
+/// captured work is not run. Each replay does the same.
 void remember_place(OptimizerImpl& impl);
-/// Memory ran out in a backward pass: the cycle is as it was, or (null) dropped. Throws OutOfMemory
-/// that says so, if there is memory for that.
+/// Handles memory that ran out in a backward pass: restores the cycle to `before`, or drops it if
+/// that is null. Throws OutOfMemory with a text that says so, if there is memory for the text.
 [[noreturn]] void out_of_memory(OptimizerImpl& impl, const OutOfMemory& e,
                                 const CycleSnapshot* before);
 
