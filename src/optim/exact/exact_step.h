@@ -1,5 +1,6 @@
-// Exact mode (StepOptions::exact) as an extension of the step: run_batch() cuts the batch into
-// quanta, each one a micro-step of its own, and the end of the cycle adds them up in the tree.
+// Exact mode (StepOptions::exact) as an extension of the step. run_batch() cuts the batch into
+// chunks of `exact.quantum` samples and computes each in a micro-step of its own. The end of the
+// cycle adds their gradients in a fixed tree.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ class ExactStep final : public StepExtension {
   using StepExtension::StepExtension;
 
   ExactSums& sums() noexcept { return sums_; }
-  /// How many quanta the batch of run_batch() has.
+  /// Number of chunks in the batch of run_batch().
   std::int64_t quanta() const noexcept;
 
   void check_call(Call call) const override;
@@ -47,25 +48,25 @@ class ExactStep final : public StepExtension {
   friend class BetweenQuanta;
 
   void run_quanta(std::int64_t samples, const LossOf& loss, const MicroSteps& between);
-  /// Runs quanta that need each other, because a layer normalises the whole batch.
+  /// Runs chunks that need each other, because a layer normalises the whole batch.
   void run_interleaved(const ExactSums::Turns& turns, std::int64_t samples, const LossOf& loss,
                        const MicroSteps& between, const MicroSteps& after);
-  /// Runs quantum q, the i-th of this rank, as a micro-step of its own: nothing of the ones before
-  /// it is in its sums. `interleaved` computes it beside others, or is null.
+  /// Computes chunk q, the i-th one of this rank, in a micro-step whose sums contain no earlier
+  /// chunk. `interleaved` is the object that interleaves it with other chunks, or null.
   void run_quantum(std::int64_t q, std::int64_t samples, const LossOf& loss,
                    InterleavedQuanta* interleaved = nullptr, std::int64_t i = 0);
-  /// Computes quantum q again, for a rank that computes none in a turn.
+  /// Computes the loss of chunk q again, for a rank that has no chunk in a padding micro-step.
   Loss loss_of_quantum(std::int64_t q, std::int64_t samples, const LossOf& loss) const;
-  /// Adds what was done of a batch to `state`, which becomes that before the batch.
+  /// Changes `state` into the one before the batch, and adds what is done of the batch.
   void add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial) const;
 
   ExactSums sums_;
-  bool in_quantum_ = false;  ///< the backward pass of a quantum is under way
-  /// While MicroBatch::between is under way: where the random stream was at its begin.
+  bool in_quantum_ = false;  ///< whether the backward pass of a chunk is running
+  /// Random stream before MicroBatch::between, while that is running.
   std::optional<RandomKey> between_;
 };
 
-/// Puts exact mode before what the list of the step's extensions has.
+/// Puts exact mode at the beginning of the step's list of extensions.
 void add_exact_mode(OptimizerImpl& step);
 
 }  // namespace firn::optim

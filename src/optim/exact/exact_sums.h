@@ -1,6 +1,6 @@
-// The sums of exact mode (StepOptions::exact): the gradients of a cycle are added quantum by
-// quantum in a fixed tree, so that they have the same bits however the cycle is cut and whoever
-// computes its parts.
+// The sums of exact mode (StepOptions::exact). The gradients of a cycle are added chunk by chunk in
+// a fixed tree. So they have the same bits however the cycle is cut, and whichever rank computes a
+// chunk.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ using math::CycleSums;
 /// The sums of the cycle under way.
 class ExactSums {
  public:
-  /// A node of a batch that was saved half-way, or is to be.
+  /// A node of the tree, of a batch that is saved half-way or was loaded.
   struct Node {
     QuantumRange range;
     CycleSums sums;
     std::vector<Tensor> gradients;  ///< one for each arena
   };
-  /// What is done of a batch: of all ranks.
+  /// The part of a batch that all ranks have computed.
   struct Partial {
     std::int64_t samples = 0;
     RandomKey random = {};
@@ -37,103 +37,109 @@ class ExactSums {
     std::vector<std::uint8_t> received;
   };
 
-  /// A cycle of so many quanta begins, of which this rank computes its share. Allocates what the
-  /// sums need, and with `peers` (null: none) what their exchange needs. If a part of the batch was
-  /// loaded, goes on with that. Returns how many quanta this rank computes, and the most of a rank.
-  /// The host need not see the scalars of quanta unless it `looks`.
+  /// Begins a cycle of `quanta` chunks, of which this rank computes its share. Allocates what the
+  /// sums need, and what their exchange with `peers` (null: none) needs. Continues a batch that was
+  /// loaded. `looks` says that the host reads the scalars of each chunk.
+  /// Returns the number of chunks that this rank computes, and the largest such number of any rank.
   struct Turns {
     std::int64_t mine = 0, most = 0;
   };
   Turns begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers,
               bool looks);
-  /// Where the random numbers of the cycle begin.
+  /// The random numbers of the cycle begin here.
   RandomKey random() const noexcept { return random_; }
-  /// A captured cycle is replayed: it has random numbers of its own.
+  /// Draws new random numbers for a captured cycle that is replayed.
   void draw_again() noexcept;
-  /// Whether scalars stay in device memory, and nothing waits for the host. So work can be
+  /// Whether the scalars stay in device memory. Nothing waits for the host then, so work can be
   /// captured.
   bool in_memory() const noexcept { return in_memory_; }
-  /// If so: what the cycle's sums began with. Waits for a device.
+  /// If in_memory(): the sums of the step state when the cycle began. Waits for the device.
   math::SeedSums before() const;
-  /// If so: all memory that the cycle's kernels use.
+  /// If in_memory(): all memory that the cycle's kernels use.
   std::vector<Tensor> memory() const;
-  /// The number of the next quantum that this rank computes. What is done before it is taken over.
+  /// Pushes finished nodes, then returns the number of this rank's next chunk, or -1 after the
+  /// last.
   std::int64_t next(const ParamStore& store);
-  /// Where the gradient of the next quantum is to be collected; empty: in the arenas, or in buckets
-  /// if gradients are divided.
+  /// Destination for the gradient of the next chunk. Empty means the arenas, or the buckets if
+  /// gradients are sharded.
   std::span<const Tensor> place();
-  /// Memory for the gradient of a quantum that is computed beside others, none of which is taken.
+  /// Returns memory for the gradient of an interleaved chunk. Such chunks need one each.
   std::vector<Tensor> place_beside(const ParamStore& store);
-  /// It is there, with zeros for parameters that have received none, and `sums` are its scalars.
-  /// It is in `beside` if that is given, else where place() said.
+  /// Adds the gradient of the next chunk to the tree. It is in `beside` if that is given, else
+  /// where place() said, with zeros for parameters that have received none. `sums` are the chunk's
+  /// scalars.
   void take(const ParamStore& store, const CycleSums& sums, std::vector<Tensor> beside = {});
 
-  // ---- If gradients are divided: all ranks compute a quantum each, or none, and each keeps its
-  // part of all their gradients (exact_divided.cpp). take() then only notes what has a gradient.
+  // ---- Sharded gradients (exact_sharded.cpp). In each micro-step every rank computes one chunk or
+  // none, and keeps its shard of all ranks' gradients. take() then only records which parameters
+  // have one.
 
-  /// The ranks begin a turn. `sums` are the scalars of each one's quantum.
+  /// Begins a micro-step of all ranks. `sums` has the scalars of each rank's chunk.
   void begin_turn(const ParamStore& store, std::span<const CycleSums> sums);
-  /// A bucket of this rank's gradient, as GradientBuckets gives it: every rank gets its part of all
-  /// ranks' ones.
+  /// Exchanges a bucket of this rank's gradient, as GradientBuckets passes it. Every rank receives
+  /// its shard of the gradients of all ranks.
   void take_bucket(const ParamStore& store, const ParamStore::Bucket& bucket, const Tensor& memory,
                    const autograd::Peers& peers);
-  /// All buckets were there.
+  /// Ends the micro-step, after all its buckets.
   void end_turn(const ParamStore& store);
 
-  /// For each parameter 1 if a quantum so far has brought it a gradient.
+  /// For each parameter 1 if a chunk so far has given it a gradient.
   std::vector<std::uint8_t>& received() noexcept { return received_; }
 
-  /// The gradient of the whole cycle comes into the arenas, on all ranks of `peers`, or of divided
-  /// gradients each rank's part. Returns its scalars. Allocates no tensor.
+  /// Writes the gradient of the whole cycle into the arenas of all ranks; if gradients are sharded,
+  /// each rank's shard. Returns the cycle's scalars. Allocates no tensor.
   CycleSums finish(const ParamStore& store, const autograd::Peers* peers);
-  /// Gives back all memory, but for what was loaded.
+  /// Releases all memory except that of a loaded batch.
   void drop() noexcept;
 
   // ---- Batches that are saved half-way (exact_saved.cpp) ----
 
-  /// What all ranks have done of a batch of so many samples, on rank 0; others have no nodes. A
-  /// call of all ranks. `received` is that of all.
+  /// Collects what all ranks have computed of a batch of `samples` samples, on rank 0; others get
+  /// no nodes. All ranks make this call. `received` is the combined one of all ranks.
   Partial collect(const ParamStore& store, std::int64_t samples,
                   const std::vector<std::uint8_t>& received, const autograd::Peers* peers);
-  /// The next cycle goes on with it.
+  /// Makes the next cycle continue with `partial`.
   void resume(std::shared_ptr<Partial> partial) noexcept { loaded_ = std::move(partial); }
-  /// What was loaded, and no cycle has gone on with so far; null: nothing.
+  /// The loaded part that no cycle has continued yet, or null.
   const std::shared_ptr<Partial>& loaded() const noexcept { return loaded_; }
-  /// Whether the cycle under way goes on with a part that was loaded.
+  /// Whether the cycle under way continues a loaded batch.
   bool goes_on() const noexcept { return !done_.empty(); }
-  /// The next cycle begins anew.
+  /// Makes the next cycle begin anew.
   void forget() noexcept {
     loaded_.reset();
     resumed_.reset();
   }
 
  private:
-  /// The nodes that stand on each rank, in `out` of rank 0.
+  /// Collects the pending nodes of each rank in the result on rank 0.
   Partial collect_nodes(const ParamStore& store, Partial out, const autograd::Peers& peers) const;
   struct Part {
     CycleSums sums;                 ///< unless in_memory()
-    Tensor scalars = {};            ///< if in_memory(): u8, the same
+    Tensor scalars = {};            ///< if in_memory(): these sums, u8
     std::vector<Tensor> gradients;  ///< one for each arena
-    bool in_arenas = false;         ///< they are the arenas' own
+    bool in_arenas = false;         ///< whether `gradients` are the arenas' own
   };
 
-  /// What ranks exchange: the nodes that are left of their quanta.
+  /// The data that ranks exchange: the pending nodes of their chunks.
   struct Exchange {
-    std::vector<std::vector<QuantumRange>> nodes;  ///< of each rank
-    std::size_t most = 0;                          ///< of one rank
-    Tensor mine, all;                              ///< u8: their scalars; those of all ranks
-    /// For each arena and node: a slice of the gradient from each rank, one after another.
+    std::vector<std::vector<QuantumRange>> nodes;  ///< nodes of each rank
+    std::size_t most = 0;                          ///< largest number of nodes of a rank
+    Tensor mine, all;  ///< u8: scalars of this rank's nodes, and of all ranks' nodes
+    /// For each arena and node: one slice of the gradient from each rank, in the order of the
+    /// ranks.
     std::vector<std::vector<Tensor>> slices;
-    /// An arena whose elements do not divide by the ranks, with zeros behind them; else undefined.
+    /// A copy of an arena padded with zeros, if its elements do not divide by the ranks; else
+    /// undefined.
     std::vector<Tensor> padded;
   };
-  /// The quanta of a rank. Of others this rank keeps parts of gradients, if they are divided.
+  /// The chunks of one rank. If gradients are sharded, this rank keeps its shard of every rank's
+  /// ones.
   struct Source {
     QuantumWork work = {};
-    std::size_t next = 0;  ///< of its items
+    std::size_t next = 0;  ///< index into work.items
     QuantumStack<Part> stack = {};
-    CycleSums sums = {};             ///< of the quantum that is being computed
-    std::vector<Tensor> place = {};  ///< of this rank's part of its gradient; empty: there is none
+    CycleSums sums = {};             ///< scalars of the chunk that is being computed
+    std::vector<Tensor> place = {};  ///< memory for this rank's shard of its gradient; empty: none
 
     bool is_done() const noexcept { return next == work.items.size(); }
     const QuantumRange& range() const noexcept { return work.items[next].range; }
@@ -141,34 +147,34 @@ class ExactSums {
   bool divided() const noexcept { return sources_.size() > 1; }
   Source& mine() noexcept { return sources_[divided() ? rank_ : 0]; }
   const Source& mine() const noexcept { return sources_[divided() ? rank_ : 0]; }
-  /// Pushes what is done before the source's next quantum.
+  /// Pushes the finished nodes before the source's next chunk.
   void advance(Source& source, Stream stream);
-  /// The same sum as exchange(), of what is kept here.
+  /// Does what exchange() does, with the shards that this rank keeps.
   CycleSums fold_parts(const ParamStore& store);
   void prepare(const ParamStore& store, const std::vector<QuantumWork>& works,
                const autograd::Peers& peers);
   CycleSums exchange(const ParamStore& store, const autograd::Peers& peers);
 
-  /// The same at the begin of a cycle whose scalars stay in device memory.
+  /// Prepares the memory of a cycle whose scalars stay in device memory.
   void begin_in_memory(const ParamStore& store, std::size_t parts);
-  /// Of memory for parts, at least so much is free.
+  /// Makes memory for at least so many parts free.
   void reserve(const ParamStore& store, std::size_t parts);
-  /// left becomes the sum of both; right's memory is free. With `stay`, a sum with a part that is
-  /// in the arenas is in the arenas.
+  /// Adds right to left and frees right's memory. With `stay`, the sum is in the arenas if either
+  /// part was.
   void add(Part& left, Part& right, bool stay, Stream stream);
 
-  std::vector<Source> sources_{1};  ///< this rank alone, or all
+  std::vector<Source> sources_{1};  ///< this rank alone, or all ranks
   std::size_t rank_ = 0;
   RandomKey random_ = {};
   std::shared_ptr<Partial> loaded_;
-  std::optional<RandomKey> resumed_;       ///< the random numbers of the cycle that goes on
-  std::vector<Node> done_;                 ///< loaded nodes that the cycle under way has not taken
-  std::vector<std::vector<Tensor>> free_;  ///< memory for parts
+  std::optional<RandomKey> resumed_;       ///< random numbers of the loaded batch
+  std::vector<Node> done_;                 ///< loaded nodes that the cycle has not pushed
+  std::vector<std::vector<Tensor>> free_;  ///< free memory for parts
   std::vector<std::uint8_t> received_;
   Exchange exchange_;
   bool in_memory_ = false;
   Tensor before_;                     ///< if in_memory(): u8, a math::SeedSums
-  std::vector<Tensor> free_scalars_;  ///< of parts
+  std::vector<Tensor> free_scalars_;  ///< free memory for Part::scalars
 };
 
 }  // namespace firn::optim

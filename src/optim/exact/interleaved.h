@@ -1,7 +1,7 @@
-// Quanta of a batch that need each other: a layer normalises the whole batch
-// (nn::BatchNormMode::whole_batch). Each quantum is a coroutine. It stops at every such layer,
-// forward and backward, until those of all ranks are there. Without such a layer, one ends before
-// the next begins.
+// Chunks of a batch that need each other, because a layer normalises the whole batch
+// (nn::BatchNormMode::whole_batch). Each chunk runs as a coroutine. It stops at every such layer,
+// forward and backward, until the chunks of all ranks have reached the layer. Without such a layer,
+// each chunk ends before the next begins.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ namespace firn::optim {
 
 class InterleavedQuanta final : public autograd::BatchParts {
  public:
-  /// So many quanta are this rank's. All ranks of the optimizer make one. `why_alone`: why quanta
-  /// cannot meet in this batch, or null.
-  /// `in_quantum` says whether the backward pass of the running quantum is under way.
+  /// `quanta` is the number of chunks that this rank computes. All ranks of the optimizer construct
+  /// one of these objects. `why_alone` says why chunks cannot wait for each other in this batch, or
+  /// is null. `in_quantum` is kept for each chunk: whether its backward pass is running.
   InterleavedQuanta(OptimizerImpl& impl, bool& in_quantum, std::int64_t quanta,
                     const char* why_alone);
   InterleavedQuanta(const InterleavedQuanta&) = delete;
   InterleavedQuanta& operator=(const InterleavedQuanta&) = delete;
 
-  /// Calls compute(i) for each quantum of this rank, and ended(i) after one that has met no other.
-  /// A call of all ranks. If one of them fails, all throw.
+  /// Calls compute(i) for each chunk of this rank, and ended(i) after a chunk that has waited for
+  /// no other. All ranks make this call. If one of them fails, all throw.
   void run(const std::function<void(std::int64_t i)>& compute,
            const std::function<void(std::int64_t i)>& ended);
-  /// Whether quanta have met. Then all of them are under way.
+  /// Whether a chunk has waited for the others. Then all chunks of this rank are under way.
   bool met() const noexcept { return met_; }
-  /// The gradients of quantum i are collected in these arenas, until they are empty again.
+  /// Makes the gradients of chunk i go to these arenas, until the call with none.
   void collect_into(std::int64_t i, std::vector<Tensor> place);
 
   std::shared_ptr<const Numbers> meet(const Place& place, Numbers numbers,
@@ -46,7 +46,7 @@ class InterleavedQuanta final : public autograd::BatchParts {
   bool is_first() const noexcept override { return turn_ == 0; }
 
  private:
-  /// A quantum, and what the optimizer knows of its backward pass while it waits.
+  /// A chunk, and the optimizer's state of its backward pass while it waits.
   struct Quantum {
     std::unique_ptr<Coroutine> coroutine;
     bool waits = false;
@@ -55,25 +55,25 @@ class InterleavedQuanta final : public autograd::BatchParts {
     math::SeedSums sums = {};
     GradientLedger::Place ledger = {};
     std::vector<Tensor> place;
-    // What it waits for.
+    // The layer that it waits at.
     Place at = {};
     Numbers numbers;
     const Combine* combine = nullptr;
   };
-  /// What a rank tells the others before they meet.
+  /// The record that a rank sends to the others when its chunks wait or have ended.
   struct Word {
     std::int64_t state, first, layer, backward, numbers, quanta;
   };
 
-  /// Each quantum goes on until it waits or ends. Returns whether they wait. Throws Error if some
-  /// wait and others do not, or for something else.
+  /// Resumes each chunk until it waits or ends. Returns whether they wait. Throws Error unless all
+  /// of them wait at the same layer, or all have ended.
   bool go_on(const std::function<void(std::int64_t i)>& compute,
              const std::function<void(std::int64_t i)>& ended);
   void begin_turn(Quantum& quantum);
   void end_turn(Quantum& quantum);
   void require_same_place() const;
-  /// Whether any rank's quanta wait, and if so, the numbers of all. Throws on every rank if one has
-  /// failed, or is elsewhere.
+  /// Exchanges the numbers of all ranks' chunks. Returns whether chunks of any rank wait. Throws on
+  /// every rank if one has failed, or waits at another layer.
   bool exchange(bool waits, bool failed, std::vector<Numbers>& all);
   const std::string& op() const noexcept;
   const autograd::Peers* peers() const noexcept;
@@ -83,10 +83,10 @@ class InterleavedQuanta final : public autograd::BatchParts {
   const char* why_alone_;
   std::vector<Quantum> quanta_;
   std::int64_t turn_ = 0;
-  std::int64_t serial_ = 0;  ///< meetings so far
+  std::int64_t serial_ = 0;  ///< exchanges so far
   bool met_ = false;
   std::shared_ptr<const Numbers> result_;
-  std::vector<const void*> layers_;  ///< in the order in which they were met
+  std::vector<const void*> layers_;  ///< in the order of first use, so ranks agree on the numbers
 };
 
 }  // namespace firn::optim

@@ -1,8 +1,8 @@
-// The tree in which exact mode adds (StepOptions::exact). Quanta 0, 1, 2, ... are the leaves of a
-// binary tree: a node covers 2^k quanta whose first is a multiple of 2^k, and is the sum of its two
-// halves. What lies behind the last complete nodes is added from the right. So the order of all
-// additions depends on the number of quanta alone, and whoever has a run of quanta can add up the
-// nodes within it.
+// The tree in which exact mode adds (StepOptions::exact). Chunks 0, 1, 2, ... of the batch are the
+// leaves of a binary tree. A node covers 2^k chunks, the first of which is a multiple of 2^k, and
+// is the sum of its two halves. The nodes that are left at the end are added from the right. So the
+// number of chunks alone fixes the order of all additions. A rank with consecutive chunks can add
+// up the nodes within them.
 #pragma once
 
 #include <algorithm>
@@ -13,19 +13,20 @@
 
 namespace firn::optim {
 
-/// A node: quanta [first, first + count).
+/// A node, which covers chunks [first, first + count).
 struct QuantumRange {
   std::int64_t first = 0, count = 1;
 };
 
-/// Whether the two, side by side, are the halves of a node.
+/// Whether two neighbours are the halves of a node.
 inline bool are_halves(const QuantumRange& left, const QuantumRange& right) noexcept {
   return left.count == right.count && left.first + left.count == right.first &&
          left.first % (2 * left.count) == 0;
 }
 
-/// The nodes that are left when a run of quanta is added up as far as it goes, and their values.
-/// Grows to the right. Add: add(left, right) makes left the sum of both.
+/// The nodes that remain when consecutive chunks are added up as far as possible, with their
+/// values. Grows to the right. An Add is called as add(left, right), and sets left to the sum of
+/// both.
 template <class Value>
 class QuantumStack {
  public:
@@ -42,7 +43,7 @@ class QuantumStack {
       range = entries_.back().range;
     }
   }
-  /// The sum of all. The entries must cover quanta from 0 on.
+  /// Returns the sum of all entries. They must cover chunks from 0 on.
   template <class Add>
   Value& fold(const Add& add) {
     while (entries_.size() > 1) merge_last(add);
@@ -65,18 +66,18 @@ class QuantumStack {
   std::vector<Entry> entries_;
 };
 
-/// What a rank adds up, in this order: quanta, and nodes that are done already.
+/// The items that a rank adds up, in this order: chunks to compute, and nodes that are done.
 struct QuantumWork {
   struct Item {
     QuantumRange range;
-    std::ptrdiff_t done = -1;  ///< which node is done; -1: a quantum is to be computed
+    std::ptrdiff_t done = -1;  ///< index of the finished node; -1: a chunk is to be computed
   };
   std::vector<Item> items;
   std::int64_t to_compute = 0;
 };
 
-/// The work of who has quanta [first, last), if the nodes `done` are done, ascending. A done node
-/// is work of who has its first quantum.
+/// Returns the work of a rank with chunks [first, last), given the finished nodes in ascending
+/// order. A finished node belongs to the rank that has its first chunk.
 inline QuantumWork work_of(std::int64_t first, std::int64_t last,
                            const std::vector<QuantumRange>& done = {}) {
   QuantumWork out;
@@ -95,7 +96,7 @@ inline QuantumWork work_of(std::int64_t first, std::int64_t last,
   return out;
 }
 
-/// What push() leaves of a rank's work, and the most nodes that stand at a time.
+/// The nodes that remain of a rank's work, and the largest number of nodes at a time.
 struct QuantumPlan {
   std::vector<QuantumRange> nodes;
   std::size_t most = 0;

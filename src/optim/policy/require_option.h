@@ -8,31 +8,31 @@
 
 namespace firn::optim {
 
-/// Throws Error unless low <= value < high (and so for a NaN).
+/// Throws Error unless low <= value < high. A NaN throws too.
 inline void require_option(const char* op, const char* name, double value, double low, double high,
                            const char* hint) {
   FIRN_CHECK(value >= low && value < high, op, hint, "{} is {}, not in [{}, {})", name, value, low,
              high);
 }
-/// The same without an upper end.
+/// Throws Error unless low <= value.
 inline void require_option(const char* op, const char* name, double value, double low,
                            const char* hint) {
   require_option(op, name, value, low, HUGE_VAL, hint);
 }
 
-/// A number that rules multiply weights by. Its square is finite in f32, and so is that of what a
-/// step makes of weights and gradients of any use.
+/// Checks a number that rules multiply weights by. Its square is finite in f32, and so are the
+/// squares of what a step makes of ordinary weights and gradients.
 inline void require_decay(const char* op, const char* name, double value, const char* hint) {
   require_option(op, name, value, 0, 0x1p30, hint);
 }
 
-/// Throws Error unless the rate is one. A schedule that is no constant was checked when it was
-/// made.
+/// Throws Error unless the constant rate is valid. A schedule has checked its rates itself.
 inline void require_lr(const char* op, const Schedule& lr) {
   require_option(op, "lr", lr.at(0), 0, "0 leaves the weights as they are");
 }
-/// The same of weights that can use no rate above `most`: the ends of its pieces, which may still
-/// grow beyond them (NonFinite::learning_rate).
+/// Also throws Error if an end of one of the schedule's pieces is above `most`, the largest rate
+/// that the weights can use. Between the ends a rate may still exceed it
+/// (NonFinite::learning_rate).
 inline void require_lr(const char* op, const Schedule& lr, double most) {
   require_lr(op, lr);
   for (int i = 0; i < lr.count(); ++i)

@@ -1,4 +1,4 @@
-// What is behind a LossScaler.
+// The state behind a LossScaler.
 #pragma once
 
 #include "firn/optim/loss_scale.h"
@@ -11,10 +11,10 @@ struct LossScaler::State {
   LossScale policy;
 };
 
-/// The policy as the kernels know it.
+/// Converts the policy to the form that kernels use.
 math::ScalePolicy policy_of(const LossScale& scale);
 
-/// What a scaler of this policy begins with.
+/// The initial state of a scaler with this policy.
 math::ScalerState initial_state(const LossScale& scale);
 
 /// Throws Error, on behalf of `op`, unless set_scale() may set `scale`.

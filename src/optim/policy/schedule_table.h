@@ -1,4 +1,4 @@
-// Schedule as the kernels know it.
+// Converts a Schedule to the form that kernels use.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a saved run compares of an optimizer.
+// The description of an optimizer that a saved run compares.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace firn::optim {
 
-/// describe() without what changes in a run and is restored with the state: the length of the cycle
-/// and the learning rate.
+/// Returns describe() without the length of the cycle and the learning rate, which change in a run
+/// and are restored with the state.
 std::string describe_settings(const Optimizer& optimizer);
 
 }  // namespace firn::optim

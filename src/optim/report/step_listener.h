@@ -1,4 +1,4 @@
-// Hearing of every step of an optimizer, whoever makes it.
+// A listener for every step of an optimizer, whoever makes the step.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,10 @@
 
 namespace firn::optim {
 
-/// While alive, `heard` gets the report of each cycle that the optimizer ends: the tries of
-/// OverflowPolicy::retry too, but no dry run. On a CUDA device it gets that of a replayed step as
-/// well, before the step has run: read it later. `heard` must not throw or use the optimizer.
+/// While alive, `heard` receives the report of each cycle that the optimizer ends. That includes
+/// the tries of OverflowPolicy::retry, but no dry run. On a CUDA device it also receives the report
+/// of a replayed step, before the step has run: read it later. `heard` must not throw or use the
+/// optimizer.
 class StepListener {
  public:
   /// Throws Error if the optimizer has a listener.
@@ -22,7 +23,7 @@ class StepListener {
   std::function<void()> stop_;
 };
 
-/// Tells the listener of the cycle that has ended.
+/// Passes the report of the cycle that has ended to the listener.
 void tell_listener(OptimizerImpl& impl, const StepReport& report);
 
 }  // namespace firn::optim

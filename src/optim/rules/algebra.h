@@ -1,6 +1,6 @@
-// The little algebra of tensors that rules of whole parameters need, by kernel contracts. Results
-// are new tensors, or `out`; operands of size 1 along an axis are spread over it, as in the
-// operations of the same names.
+// The tensor operations that rules of whole parameters need, made of kernel contracts. Results are
+// new tensors, or `out`. Operands of size 1 along an axis are broadcast, as in the operations of
+// the same names.
 #pragma once
 
 #include "firn/tensor.h"
@@ -12,7 +12,7 @@ namespace firn::optim::algebra {
 using math::BinaryOp;
 using math::UnaryOp;
 
-/// out = f(a, b); out may be one of them, if that has the result's shape.
+/// out = f(a, b). `out` may be an operand that has the shape of the result.
 void binary(BinaryOp f, const Tensor& a, const Tensor& b, const Tensor& out);
 Tensor binary(BinaryOp f, const Tensor& a, const Tensor& b);
 /// x = f(x).
@@ -21,15 +21,15 @@ void unary(UnaryOp f, const Tensor& x);
 void axpby(double alpha, const Tensor& x, double beta, const Tensor& y);
 /// to = from.
 void copy(const Tensor& from, const Tensor& to);
-/// A tensor of one element, of `like`'s dtype, on its device.
+/// A tensor with one element, in the dtype and on the device of `like`.
 Tensor number(double value, const Tensor& like);
-/// scale times a sum over the axes along which a result of this shape has size 1.
+/// scale times the sum of x over the axes along which `shape` has size 1.
 Tensor sum(const Tensor& x, const Shape& shape, double scale);
 Tensor sum_of_squares(const Tensor& x, const Shape& shape, double scale);
-/// The elements of a dense tensor in the order of their memory: as [n], or as a matrix.
+/// The elements of a dense tensor in memory order, as [n] or as a matrix.
 Tensor line(const Tensor& x);
 Tensor matrix(const Tensor& x, std::int64_t rows, std::int64_t cols);
-/// beta out + alpha a b, for matrices.
+/// out = alpha a b + beta out, for matrices.
 void product(const Tensor& a, const Tensor& b, double alpha, double beta, const Tensor& out);
 Tensor transposed(const Tensor& matrix);
 

@@ -1,5 +1,5 @@
-// How the class of a single algorithm becomes an optimizer: its options, checked, give each group
-// its rule (kernels/math/optim.h).
+// Builds an optimizer from the options of one algorithm: the checked options give each group its
+// rule (kernels/math/optim.h).
 #pragma once
 
 #include <array>
@@ -23,10 +23,10 @@ namespace firn::optim {
 template <class Options>
 struct RuleOf;
 
-/// The same rule with its states in 8 bits. Throws Error if it has no such form.
+/// Returns the rule with its states in 8 bits. Throws Error if it has no such form.
 kernels::UpdateRule in_eight_bits(const kernels::UpdateRule& rule);
 
-/// Takes over what a group sets, and notices what the rule has no use for.
+/// Takes over the options that a group sets, and finds those that the rule does not use.
 class GroupOptions {
  public:
   GroupOptions(const char* op, std::size_t index, const ParamGroup& group);
@@ -48,14 +48,14 @@ class GroupOptions {
   std::vector<const void*> taken_;
 };
 
-/// Takes over the options of states that may be in 8 bits.
+/// Takes over the options of rules whose states may be in 8 bits.
 template <class Options>
 void take_state(GroupOptions& g, Options& o) {
   g.take(g.group().state, o.state);
   g.take(g.group().min_8bit_size, o.min_8bit_size);
 }
 
-/// The rule, or rules, of a group whose algorithm has these options.
+/// Returns the rule, or the two rules, of a group with these options.
 template <class Options>
 GroupSetup setup_rules(const char* op, const Options& o, const kernels::UpdateRule& rule) {
   GroupSetup out{.parameters = {}, .rule = rule};
@@ -76,7 +76,7 @@ GroupSetup setup_rules(const char* op, const Options& o, const kernels::UpdateRu
   return out;
 }
 
-/// What the optimizer needs of the options beside the rules of its groups.
+/// Returns the options that are not part of the groups' rules.
 template <class Options>
 RunSetup setup_run(const char* op, const Options& o) {
   require_lr(op, o.lr);

@@ -1,4 +1,4 @@
-// How large the pieces are in which divided gradients are exchanged.
+// The size of the buckets in which sharded gradients are exchanged.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 namespace firn::optim {
 
-/// Bytes of a bucket, but for one that has a single parameter. At 100 Gbit/s 4 MiB take 0.3 ms,
-/// some sixty times the latency of a message, and are little beside a model that is divided.
+/// Bytes of a bucket, except for a bucket with a single parameter. At 100 Gbit/s 4 MiB take 0.3 ms,
+/// about sixty times the latency of a message. They are small beside a sharded model.
 inline std::atomic<std::int64_t>& bucket_bytes() noexcept {
   static std::atomic<std::int64_t> bytes{4 << 20};
   return bytes;

@@ -1,4 +1,4 @@
-// What becomes of a store's arenas when their state is divided over ranks.
+// The arenas of a store after their state is sharded over ranks.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +14,19 @@ struct ParamStore::Division {
   Ref<Storage> partials;
   std::vector<kernels::OptimizerArena> views;
   std::vector<Bucket> buckets;
-  bool weights = false;                    ///< are divided, too
-  std::vector<Ref<Storage>> norm_tables;   ///< of the whole arenas, which the norm goes on to use
-  std::vector<Ref<Storage>> chunk_orders;  ///< among these, if gradients are divided; or null
+  bool weights = false;                    ///< whether weights are sharded too
+  std::vector<Ref<Storage>> norm_tables;   ///< for the norm over the whole arenas
+  std::vector<Ref<Storage>> chunk_orders;  ///< if gradients are sharded: in these; or null
   WholeUpdates whole;
 };
 
-/// Elements of a flat tensor.
+/// The elements `part` of a flat tensor.
 inline Tensor part_of(const Tensor& flat, const Share& part) {
   return flat.as_strided({part.size()}, {1}, part.first);
 }
 
-/// The view, whose first element is number `first` of what kernels count.
+/// Returns the view with its address shifted back, so that kernels that count from `first` find its
+/// first element there.
 inline View counted_from(View v, std::int64_t first) {
   const auto address = reinterpret_cast<std::uintptr_t>(v.data) -
                        static_cast<std::uintptr_t>(first) * size_of(v.dtype);
@@ -33,7 +34,7 @@ inline View counted_from(View v, std::int64_t first) {
   return v;
 }
 
-/// Bounds between ranks, counted from the begin of `range`, and within it.
+/// Clamps bounds between ranks to `range`, and counts them from its beginning.
 inline std::vector<std::int64_t> from_begin(const std::vector<std::int64_t>& bounds,
                                             const Share& range) {
   std::vector<std::int64_t> out;
@@ -42,8 +43,8 @@ inline std::vector<std::int64_t> from_begin(const std::vector<std::int64_t>& bou
   return out;
 }
 
-/// The length of the ranks' parts if these are equal from 0 on, but for what the last rank has
-/// more; else 0.
+/// The length of the ranks' shards if they are equal and begin at 0, apart from a rest that the
+/// last rank has; else 0.
 inline std::int64_t equal_part(const std::vector<std::int64_t>& bounds) noexcept {
   const std::int64_t part = bounds[1];
   const auto ranks = static_cast<std::int64_t>(bounds.size()) - 1;

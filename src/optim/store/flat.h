@@ -1,4 +1,4 @@
-// Flat tensors: gradients as arenas and buckets have them, and small records in device memory.
+// Flat tensors: gradients in arenas and buckets, and small records in device memory.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace firn::optim {
 
-/// The first bytes of a tensor, on any device, become those at `from`.
+/// Copies `bytes` bytes from host memory to the beginning of a tensor on any device.
 void write_bytes(const Tensor& to, const void* from, std::size_t bytes);
 
 /// y = factor y.
 void scale_gradient(const Tensor& y, double factor, Stream stream);
-/// y = a x + b y, where a and b are powers of two, so that it rounds once.
+/// y = a x + b y. Both factors are powers of two, so the result is rounded once.
 void add_gradient(const Tensor& x, double a, const Tensor& y, double b, Stream stream);
 
 }  // namespace firn::optim

@@ -1,5 +1,5 @@
-// Which parameters have received a gradient in the cycle: what autograd has counted, what the
-// optimizer has taken note of, and what the device was told.
+// Which parameters have received a gradient in the cycle: the counts of autograd, what the
+// optimizer has noted of them, and the flags on the device.
 #pragma once
 
 #include <cstddef>
@@ -13,75 +13,77 @@
 
 namespace firn::optim {
 
-/// One entry per parameter, in their order. Leaf::touched counts the contributions of all backward
-/// passes. The ledger notes the counts after each pass of the optimizer, so a difference means that
-/// a gradient came another way.
+/// Has one entry per parameter, in their order. Leaf::touched counts the contributions of all
+/// backward passes. The ledger notes the counts after each pass of the optimizer. So a difference
+/// means that a gradient came from another pass.
 class GradientLedger {
  public:
   using Counts = std::vector<std::uint32_t>;
 
   GradientLedger() = default;
-  /// Allocates the flags on `device`. No parameter has received a gradient. `op` is for errors.
+  /// Allocates the flags on `device`, with no gradient received. Errors name `op`.
   GradientLedger(std::string op, std::vector<Ref<autograd::Leaf>> leaves, Device device);
 
   /// u8 [parameters] in device memory: 1 if the parameter has received a gradient.
   const Tensor& flags() const noexcept { return flags_; }
 
-  /// How many parameters there are.
+  /// Number of parameters.
   std::size_t size() const noexcept { return leaves_.size(); }
   /// Whether autograd has added a gradient to parameter i in this cycle.
   bool received(std::size_t i) const noexcept { return leaves_[i]->touched > 0; }
-  /// The same, as of the last note().
+  /// Whether it had by the last note().
   bool noted(std::size_t i) const noexcept { return noted_[i] > 0; }
   /// For each parameter 1 if noted(), else 0.
   std::vector<std::uint8_t> noted() const;
   bool any_noted() const noexcept;
-  /// Whether a gradient came to parameter i after the last note().
+  /// Whether parameter i has received a gradient since the last note().
   bool has_unnoted(std::size_t i) const noexcept {
     return received(i) && leaves_[i]->touched != noted_[i];
   }
 
-  /// Takes note of all that backward passes have added so far.
+  /// Notes all that backward passes have added so far.
   void note() noexcept;
-  /// Parameters whose flag is 1 have received a gradient, on this rank or on another one.
+  /// Marks the parameters whose flag is 1 as having received a gradient, on this rank or another
+  /// one.
   void receive_from_ranks(std::span<const std::uint8_t> flags) noexcept;
-  /// No parameter has received a gradient. The arenas keep their old numbers: the first
-  /// contribution to each gradient will overwrite them.
+  /// Resets the counts. The arenas keep their old values, which the first contribution to each
+  /// gradient will overwrite.
   void begin_cycle();
-  /// Whether the gradient of parameter i holds numbers of an earlier cycle. The caller then zeroes
-  /// it, and the answer is false until the next cycle.
+  /// Whether the gradient of parameter i holds values of an earlier cycle. The caller must then
+  /// zero it, and later calls return false until the next cycle.
   bool take_stale(std::size_t i) noexcept;
 
-  /// Writes what was noted to the flags. Returns false, without a launch, if they hold it already.
+  /// Writes the noted counts to the flags. Returns false, without a launch, if the flags hold them
+  /// already.
   bool tell_device(const kernels::StepMemory& memory, Stream stream);
-  /// A replayed graph has written the flags.
+  /// Notes that a replayed graph has written the flags.
   void assume_told() { told_ = noted(); }
   /// Reads the flags if they were written from outside, as part of a state that was copied in.
   /// Returns whether they were.
   bool adopt();
 
-  /// The memory of parameter i, which has received none in this cycle, holds numbers all the same.
+  /// Marks the gradient of parameter i, which has received none in this cycle, as holding values.
   void spoil(std::size_t i) noexcept { stale_[i] = 1; }
 
   // ---- Captured backward passes, whose replays autograd does not see ----
 
-  /// How many contributions each parameter has received in the cycle.
+  /// The number of contributions that each parameter has received in the cycle.
   Counts contributions() const;
-  /// A replayed pass has taken the contributions from `before` to `after`. Throws Error, with the
+  /// Adds the contributions of a replayed pass, from `before` to `after`. Throws Error, with the
   /// parameter as `label` names it, if the replay stores a first contribution that was captured as
   /// an addition, or the reverse.
   template <class Label>
   void receive(const Counts& before, const Counts& after, const Label& label);
-  /// The counts are these again. What the flags hold is not known.
+  /// Restores the counts. The contents of the flags are unknown afterwards.
   void put_back(const Counts& contributions) noexcept;
 
-  // ---- Quanta that go on in turns ----
+  // ---- Chunks that are interleaved ----
 
   struct Place {
     Counts received, noted;
   };
-  /// What is counted so far. From now on the counts are those of `next`; one that is empty has
-  /// received nothing.
+  /// Returns the counts so far, and replaces them by those of `next`. An empty one has received
+  /// nothing.
   Place exchange(const Place& next);
 
  private:
@@ -90,10 +92,10 @@ class GradientLedger {
   std::string op_;
   std::vector<Ref<autograd::Leaf>> leaves_;
   Counts noted_;                    ///< Leaf::touched at the last note()
-  std::vector<std::uint8_t> told_;  ///< what flags_ holds
+  std::vector<std::uint8_t> told_;  ///< contents of flags_
   std::vector<std::uint8_t> stale_;
   Tensor flags_;
-  std::uint32_t version_ = 0;  ///< of flags_ at the last look
+  std::uint32_t version_ = 0;  ///< version of flags_ at the last adopt()
 };
 
 template <class Label>
