@@ -1,6 +1,7 @@
 # firn_dependencies: what the library is built on. Everything comes from the system's package manager,
 # and a missing package is named. None of it reaches a public header; cmake/firnConfig.cmake.in finds
-# again, for consumers of an installed static library, what has to be linked.
+# again, for consumers of an installed static library, what has to be linked. FIRN_PACKAGES has what the modules
+# that are built need (src/modules.cmake), and nothing else is looked for.
 macro(firn_find package apt_name why)
   find_package(${package} QUIET ${ARGN})
   if(NOT ${package}_FOUND)
@@ -14,10 +15,14 @@ if(Eigen3_VERSION VERSION_LESS 3.4)  # asked of find_package(), it would refuse 
     "Install a newer one, and name its folder: -DEigen3_DIR=...")
 endif()
 firn_find(fmt libfmt-dev "messages")
-firn_find(ZLIB zlib1g-dev "reading .gz data files")
+set(_zlib "")
+if("ZLIB" IN_LIST FIRN_PACKAGES)
+  firn_find(ZLIB zlib1g-dev "reading .gz data files")
+  set(_zlib ZLIB::ZLIB)
+endif()
 
 add_library(firn_dependencies INTERFACE)
-target_link_libraries(firn_dependencies INTERFACE Eigen3::Eigen fmt::fmt ZLIB::ZLIB pthread)
+target_link_libraries(firn_dependencies INTERFACE Eigen3::Eigen fmt::fmt ${_zlib} pthread)
 target_compile_definitions(firn_dependencies INTERFACE
   # Eigen's own threads are off: firn splits the work, so that results do not depend on their number.
   EIGEN_DONT_PARALLELIZE EIGEN_MPL2_ONLY
@@ -29,6 +34,9 @@ target_compile_definitions(firn_dependencies INTERFACE
 set(FIRN_HAS_PNG OFF)
 set(FIRN_HAS_JPEG OFF)
 foreach(_format PNG JPEG)
+  if(NOT _format IN_LIST FIRN_PACKAGES)
+    continue()
+  endif()
   find_package(${_format} QUIET)
   if(${_format}_FOUND)
     set(FIRN_HAS_${_format} ON)
@@ -71,7 +79,7 @@ endif()
 
 # libdeflate: the library and header directly, since Debian 12's package has no CMake file.
 set(FIRN_HAS_LIBDEFLATE OFF)
-if(FIRN_LIBDEFLATE)
+if(FIRN_LIBDEFLATE AND "libdeflate" IN_LIST FIRN_PACKAGES)
   find_path(LIBDEFLATE_INCLUDE_DIR libdeflate.h)
   find_library(LIBDEFLATE_LIBRARY deflate)
   mark_as_advanced(LIBDEFLATE_INCLUDE_DIR LIBDEFLATE_LIBRARY)
@@ -83,7 +91,7 @@ if(FIRN_LIBDEFLATE)
 endif()
 if(FIRN_HAS_LIBDEFLATE)
   message(STATUS "firn: checksums through libdeflate (${LIBDEFLATE_LIBRARY})")
-else()
+elseif("libdeflate" IN_LIST FIRN_PACKAGES)
   message(STATUS "firn: checksums through zlib (for libdeflate: apt-get install libdeflate-dev)")
 endif()
 
