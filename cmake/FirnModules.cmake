@@ -13,6 +13,8 @@
 #     of a build without some modules: says which, and refuses options that need them
 #   firn_module_files(out name extensions...)
 #     the module's files with one of the extensions
+#   firn_module_needs(modules packages name)
+#     the module and all that it links, and what these need of the system, as targets
 #   firn_write_modules(file)
 #     writes the table for tests/repo: a line "NAME links NAME" or "NAME path PATH" each
 set(FIRN_ALL_MODULES "")       # what FIRN_MODULES may name
@@ -86,14 +88,6 @@ function(firn_check_left_modules)
         "Turn it off, or build all: -DFIRN_MODULES=all")
     endif()
   endforeach()
-  foreach(_option FIRN_MPI FIRN_NCCL)
-    if("dist" IN_LIST FIRN_LEFT_MODULES)
-      if("${${_option}}" STREQUAL "ON")
-        message(FATAL_ERROR "${_option}=ON needs the module dist, which FIRN_MODULES leaves out")
-      endif()
-      set(${_option} OFF PARENT_SCOPE)
-    endif()
-  endforeach()
   message(STATUS "firn: modules ${_built}; without ${_left} there are no tests, samples, tools and benchmarks")
 endfunction()
 
@@ -122,6 +116,24 @@ function(firn_module_files out name)
     list(APPEND _files ${_found})
   endforeach()
   set(${out} ${_files} PARENT_SCOPE)
+endfunction()
+
+function(firn_module_needs modules packages name)
+  set(_modules ${name})
+  set(_packages firn_core_dependencies)
+  foreach(_link ${FIRN_MODULE_${name}_LINKS})
+    firn_module_needs(_more _ignored ${_link})
+    list(APPEND _modules ${_more})
+  endforeach()
+  list(REMOVE_DUPLICATES _modules)
+  foreach(_module ${_modules})
+    foreach(_package ${FIRN_MODULE_${_module}_PACKAGES})
+      list(APPEND _packages ${FIRN_LINK_${_package}})
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES _packages)
+  set(${modules} ${_modules} PARENT_SCOPE)
+  set(${packages} ${_packages} PARENT_SCOPE)
 endfunction()
 
 function(firn_write_modules file)

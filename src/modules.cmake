@@ -18,7 +18,7 @@ firn_module(linalg
 # Files of tensors, saved runs, JSON, DLPack.
 firn_module(io
   LINKS core
-  PACKAGES ZLIB libdeflate
+  PACKAGES ZLIB LIBDEFLATE
   SOURCES include/firn/io src/io)
 
 # Data sets, their file formats, and loaders.
@@ -44,5 +44,5 @@ firn_module(dist
   SOURCES include/firn/dist src/dist)
 
 # Ranks as processes, and with a CUDA device each: libraries of their own, if FIRN_MPI and FIRN_NCCL say so.
-firn_module(mpi APART LINKS core dist SOURCES include/firn/dist/mpi.h src/dist/mpi)
-firn_module(nccl APART LINKS core dist SOURCES include/firn/dist/nccl.h src/dist/nccl)
+firn_module(mpi APART LINKS core SOURCES include/firn/dist/mpi.h src/dist/mpi)
+firn_module(nccl APART LINKS core SOURCES include/firn/dist/nccl.h src/dist/nccl)
