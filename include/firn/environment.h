@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "firn/version.h"
+
 namespace firn {
 
-/// "0.1.0".
-const char* version() noexcept;
 /// The revision of the sources, as `git describe` says it when firn is built: "2c6324a", with
 /// "-dirty" if files differ from it. "unknown" if the sources are no git repository.
 const char* revision() noexcept;

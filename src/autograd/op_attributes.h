@@ -1,6 +1,6 @@
 // What an operation is beside its operands: axes, numbers, and tensors that take no gradient. Each
 // operation gives it right before it is recorded, but only while somebody asks, as the ONNX export
-// does (src/io/onnx). Listeners (thread_context.op_mode.h) then learn operands and result.
+// does (src/onnx). Listeners (op_mode.h) then learn operands and result.
 //
 //   if (autograd::wants_attributes()) [[unlikely]]
 //     autograd::attributes("softmax", {{"log", log}});

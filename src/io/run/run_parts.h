@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "autograd/peers.h"
-#include "firn/data/loader.h"
+#include "firn/io/resumable.h"
 #include "firn/io/run.h"
 #include "firn/random.h"
 #include "optim/store/state_entry.h"
@@ -62,15 +62,11 @@ struct RunAccess {
   static void set_source(RunPart& part, std::shared_ptr<const RunPart::Source> source) {
     part.source_ = std::move(source);
   }
-  /// Of a Loader or of ResidentBatches.
-  template <class Loader>
-  static data::LoaderPosition before_batch(const Loader& loader) {
-    return loader.before_batch();
-  }
-  /// Of a Loader or of ResidentBatches.
-  template <class Loader>
-  static std::function<void()> prepare_seek(const Loader& loader, data::LoaderPosition position) {
-    return loader.prepare_seek(position);
+  // The private functions of a source of batches.
+  static std::int64_t set_size(const Resumable& batches) { return batches.set_size(); }
+  static BatchPosition before_batch(const Resumable& batches) { return batches.before_batch(); }
+  static std::function<void()> prepare_seek(const Resumable& batches, BatchPosition position) {
+    return batches.prepare_seek(position);
   }
 };
 

@@ -4,7 +4,7 @@
 
 #include "firn/ops/autocast.h"
 #include "firn/ops/rearrange.h"
-#include "ops/linalg/matrices.h"
+#include "linalg/matrices.h"
 
 namespace firn::linalg {
 

@@ -1,7 +1,7 @@
 // Recording of a run. A tensor is known by its impl, or by the storage and geometry of the same
 // elements, at the storage's version: an in-place write makes a new value, and what shares the
 // memory without being that value is not known any more.
-#include "io/onnx/trace.h"
+#include "onnx/trace.h"
 
 #include <algorithm>
 #include <string_view>

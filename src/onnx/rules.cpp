@@ -1,4 +1,4 @@
-#include "io/onnx/rules.h"
+#include "onnx/rules.h"
 
 #include <algorithm>
 #include <array>

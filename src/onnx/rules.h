@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "io/onnx/graph.h"
-#include "io/onnx/model.h"
+#include "onnx/graph.h"
+#include "onnx/model.h"
 
 namespace firn::io::onnx {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "firn/tensor.h"
-#include "io/onnx/model.h"
-#include "io/onnx/proto.h"
+#include "onnx/model.h"
+#include "onnx/proto.h"
 
 namespace firn::io::onnx {
 

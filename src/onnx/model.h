@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "io/onnx/trace.h"
+#include "onnx/trace.h"
 
 namespace firn::io::onnx {
 

@@ -2,7 +2,7 @@
 // binary.h and ternary.h.
 #include <array>
 
-#include "io/onnx/rules.h"
+#include "onnx/rules.h"
 
 namespace firn::io::onnx {
 namespace {

@@ -1,4 +1,4 @@
-#include "firn/io/onnx.h"
+#include "firn/onnx/export.h"
 
 #include <algorithm>
 #include <array>
@@ -9,11 +9,11 @@
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
 #include "io/file/atomic_file.h"
-#include "io/onnx/graph.h"
-#include "io/onnx/model.h"
-#include "io/onnx/rules.h"
-#include "io/onnx/trace.h"
 #include "nn/tree.h"
+#include "onnx/graph.h"
+#include "onnx/model.h"
+#include "onnx/rules.h"
+#include "onnx/trace.h"
 #include "tensor/impl.h"
 
 namespace firn::io {

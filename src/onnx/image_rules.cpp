@@ -6,9 +6,9 @@
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
-#include "io/onnx/rules.h"
 #include "kernels/math/image/resize.h"
 #include "kernels/math/image/window.h"
+#include "onnx/rules.h"
 
 namespace firn::io::onnx {
 namespace {

@@ -1,4 +1,4 @@
-#include "firn/train/record.h"
+#include "firn/io/record.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "io/json.h"
 
-namespace firn::train {
+namespace firn::io {
 namespace {
 
 constexpr const char* kOp = "Record";
@@ -21,9 +21,8 @@ std::string json_number(double value) {
 }
 
 std::string json_text(std::string_view text) {
-  FIRN_CHECK(io::is_utf8(text), kOp, "JSON is UTF-8", "{} is no UTF-8",
-             io::quoted_for_message(text));
-  return io::json_string(text);
+  FIRN_CHECK(is_utf8(text), kOp, "JSON is UTF-8", "{} is no UTF-8", quoted_for_message(text));
+  return json_string(text);
 }
 
 template <class T, class Fn>
@@ -52,7 +51,7 @@ Record& Record::member(std::string_view name, std::string_view json) try {
   FIRN_CHECK(!name.empty(), kOp, "name what the number is", "a name is empty");
   FIRN_CHECK(std::find(names_.begin(), names_.end(), name) == names_.end(), kOp,
              "readers take the first value or the last one", "the name {} is added twice",
-             io::quoted_for_message(name));
+             quoted_for_message(name));
   std::string text = json_text(name) + ':';
   text += json;
   members_.reserve(members_.size() + text.size() + 1);
@@ -126,4 +125,4 @@ FIRN_OUT_OF_MEMORY(kOp)
 std::string Record::text() const try { return '{' + members_ + '}'; }
 FIRN_OUT_OF_MEMORY(kOp)
 
-}  // namespace firn::train
+}  // namespace firn::io

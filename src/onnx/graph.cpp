@@ -1,4 +1,4 @@
-#include "io/onnx/graph.h"
+#include "onnx/graph.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "firn/environment.h"
 #include "firn/ops/ops.h"
+#include "firn/version.h"
 #include "tensor/impl.h"
 
 namespace firn::io::onnx {

@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
-#include "io/onnx/rules.h"
 #include "kernels/math/sequence/attention.h"
 #include "kernels/math/sequence/rope.h"
+#include "onnx/rules.h"
 
 namespace firn::io::onnx {
 namespace {

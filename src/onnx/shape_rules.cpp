@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
-#include "io/onnx/rules.h"
+#include "onnx/rules.h"
 
 namespace firn::io::onnx {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "firn/ops/ops.h"
 #include "firn/ops/recurrent_cell.h"
-#include "io/onnx/rules.h"
+#include "onnx/rules.h"
 
 namespace firn::io::onnx {
 namespace {

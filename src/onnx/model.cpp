@@ -1,6 +1,6 @@
 // Comparison of runs: the same operations on the same operands, and numbers that are equal or
 // grow with the batch.
-#include "io/onnx/model.h"
+#include "onnx/model.h"
 
 #include <algorithm>
 #include <cstring>
