@@ -84,8 +84,11 @@ bool rollback_wanted() noexcept;
 /// result of save() holds it. If a point does not know `what` yet, save() is called, once for all
 /// such points. It returns what puts the thing back as it is now, which may be called several
 /// times. Throws what save() throws; then change nothing. Without a point nothing happens.
+/// roll_back() calls `check`, if there is one, before it puts anything back: the thing throws there
+/// if it cannot be put back now.
 void before_change(Rollback kind, const void* what,
-                   const std::function<std::function<void()>()>& save);
+                   const std::function<std::function<void()>()>& save,
+                   const std::function<void()>& check = {});
 
 }  // namespace runtime
 }  // namespace firn
