@@ -94,8 +94,8 @@ struct ThreadRandom {
   bool begun = false;
 };
 
-/// Of one thread. Without constructor and destructor, so that it can be used before and after
-/// main(). A pointer is null while there is nothing of its kind.
+/// The state of one thread. It has no constructor and destructor, so it can be used before and
+/// after main(). A pointer is null while there is nothing of its kind.
 struct ThreadContext : ThreadScopes {
   ThreadRandom random;
   runtime::DrawTape* draw_tape = nullptr;     ///< what reserve_random() uses
@@ -113,7 +113,7 @@ struct ThreadContext : ThreadScopes {
   /// The nodes that take gradients while grad() runs.
   const std::unordered_set<const autograd::Node*>* gradient_path = nullptr;
 };
-/// Of this thread. Not an inline variable: each variant of the CPU kernels (kernels/settings/isa.h)
+/// This thread's. Not an inline variable: each variant of the CPU kernels (kernels/settings/isa.h)
 /// would have its own.
 extern thread_local constinit ThreadContext thread_context;
 

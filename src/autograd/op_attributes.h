@@ -39,7 +39,7 @@ struct Attribute {
 /// Asks for attributes in the thread that made it, while it is the thread's `current`.
 class AttributeSink {
  public:
-  /// Of the operation `op` that is recorded next under this name. An operation may give its
+  /// Takes attributes of the operation that is recorded next as `op`. An operation may give its
   /// attributes in several calls.
   virtual void about(const char* op, std::span<const Attribute> attributes) = 0;
   /// `op` has written `x` whole, and is not recorded: a copy of the attribute "source", else the

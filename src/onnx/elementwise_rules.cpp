@@ -24,7 +24,7 @@ std::string truth(Emit& e, std::size_t i) {
 }
 void logical(Emit& e, const char* type) { e.done(e(type, {truth(e, 0), truth(e, 1)}), boolean); }
 
-/// Of floating numbers; no integer is NaN or infinite.
+/// For floating numbers; an integer is never NaN or infinite.
 std::string is_nan(Emit& e, const std::string& x) {
   return is_floating(e.dtype) ? e("IsNaN", {x}) : e("Not", {e("Equal", {x, x})});
 }

@@ -71,7 +71,7 @@ class Layer {
     // step, and the last c.
     std::string last = made[1], last_c = lstm ? made[2] : std::string();
     if (!lengths.empty()) {
-      // Of a sequence without steps the state stays; runtimes differ.
+      // The state of a sequence without steps stays; runtimes differ.
       const std::string any =
           e_.unsqueeze(e_("Greater", {lengths, e_.graph.scalar(i32, 0)}), {0, 2});
       last = e_("Where", {any, last, e_.unsqueeze(h, {0})});

@@ -82,7 +82,7 @@ void scatter_add(Emit& e) {
   e.done(e("ScatterElements", {e.in(0), e.tensor("index"), e.in(1)},
            {axis(e), {"reduction", std::string("add")}}));
 }
-/// Of positions that are all different.
+/// For positions that are all different.
 void put(Emit& e) {
   e.done(e("ScatterElements", {e.raw(0), e.tensor("index"), e.raw(1)}, {axis(e)}));
 }

@@ -38,6 +38,27 @@ TEST_CASE("no source file is longer than 600 lines") {
   CHECK(found.empty());
 }
 
+TEST_CASE("no comment of the library begins with \"Of\"") {
+  static const std::regex begins(R"(//[/<]* *Of\b)");
+  const auto found = where(
+      sources({"include", "src", "kernels"}),
+      [](const std::string&, const std::string& text) { return std::regex_search(text, begins); });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("the library has at most 12 variables of threads: ThreadContext has the others") {
+  static const std::regex variable(R"((^|\n)(?![^\n]*//)(?![^\n]*extern)[^\n]*\bthread_local\b)");
+  std::ptrdiff_t count = 0;
+  for (const auto& file : sources({"include", "src", "kernels"})) {
+    const std::string text = read(file);
+    count += std::distance(std::sregex_iterator(text.begin(), text.end(), variable),
+                           std::sregex_iterator());
+  }
+  CHECK(count > 0);
+  CHECK(count <= 12);
+}
+
 TEST_CASE("there are ten small samples of at most 80 lines, and each says what it shows") {
   const auto files = sources({"samples/small"});
   CHECK(files.size() >= 10);

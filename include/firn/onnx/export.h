@@ -18,7 +18,7 @@ struct OnnxOptions {
   /// it are symbolic: "batch", "batch*4". Inputs without axes are left as they are.
   bool dynamic_batch = true;
   std::string doc = {};  ///< a text for who opens the file
-  /// Of a function that calls a module: its parameters and buffers get their names, and it runs in
+  /// The module that the function calls: its parameters and buffers get their names, and it runs in
   /// evaluation mode.
   nn::Module* module = nullptr;
 };

@@ -16,8 +16,8 @@
 #include "nn/shown_weights.h"
 #include "nn/tree.h"
 #include "optim/inside.h"
-#include "tensor/impl.h"
 #include "optim/report/describe.h"
+#include "tensor/impl.h"
 
 namespace firn::io {
 namespace {
@@ -284,7 +284,7 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, Sl
       all.push_back(std::move(slot));
     }
   }
-  // Of a divided weight, to ask for the address would bring it here.
+  // Asking for the address of a sharded weight would gather it.
   const auto place_of = [](const RunSlot& s) {
     const auto& storage = s.tensor.storage();
     const void* const address = storage->is_lent() ? &*storage : s.tensor.view().data;

@@ -151,7 +151,7 @@ class ExactSums {
 
   /// The same at the begin of a cycle whose scalars stay in device memory.
   void begin_in_memory(const ParamStore& store, std::size_t parts);
-  /// Of memory for parts, at least so much is free.
+  /// Makes memory for at least so many parts free.
   void reserve(const ParamStore& store, std::size_t parts);
   /// left becomes the sum of both; right's memory is free. With `stay`, a sum with a part that is
   /// in the arenas is in the arenas.
