@@ -79,8 +79,20 @@ TEST_CASE("sample models have at most 120 lines, and each says what it shows") {
   CHECK(found.empty());
 }
 
-TEST_CASE("the FashionMNIST sample has at most 600 lines: the rest is the samples' room") {
-  const auto files = sources({"samples/fashion_mnist"});
+TEST_CASE("the first sample is one file of at most 160 lines, and includes firn alone") {
+  const std::string text = read("samples/fashion_mnist.cpp");
+  CHECK(std::count(text.begin(), text.end(), '\n') <= 160);
+  for (std::size_t at = text.find("#include "); at != std::string::npos;
+       at = text.find("#include ", at + 1)) {
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    CAPTURE(line);
+    CHECK((line == "#include \"firn/firn.h\"" || line.find(".h>") == std::string::npos));
+    CHECK((line == "#include \"firn/firn.h\"" || line.find('<') != std::string::npos));
+  }
+}
+
+TEST_CASE("the sample of image models has at most 600 lines: the rest is samples/program") {
+  const auto files = sources({"samples/images"});
   std::ptrdiff_t lines = 0;
   for (const auto& file : files) {
     const std::string text = read(file);

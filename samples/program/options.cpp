@@ -1,5 +1,5 @@
 // Parses and checks the options.
-#include "room/options.h"
+#include "program/options.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include "firn/environment.h"
 #include "firn/error.h"
 #include "firn/memory.h"
-#include "room/report.h"
-#include "room/training.h"
+#include "program/report.h"
+#include "program/training.h"
 
 namespace sample {
 namespace {

@@ -1,5 +1,5 @@
-// Trains a model on FashionMNIST, or evaluates a trained one; `fashion_mnist --help` lists the
-// options. Those of any training, and the program around them, are in samples/room.
+// Trains a model on FashionMNIST, or evaluates a trained one; `images --help` lists the
+// options. Those of any training, and the program around them, are in samples/program.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
@@ -52,7 +52,7 @@ std::string check_picture(const std::string& text) {
 class FashionMnist final : public Sample {
  public:
   About about() const override {
-    return {.program = "fashion_mnist",
+    return {.program = "images",
             .purpose = "Trains a model on FashionMNIST, or evaluates a trained one.",
             .one = "image",
             .blocks = "the ResNet's blocks",

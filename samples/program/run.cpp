@@ -11,9 +11,9 @@
 
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
-#include "room/plan.h"
-#include "room/report.h"
-#include "room/trainer.h"
+#include "program/plan.h"
+#include "program/report.h"
+#include "program/trainer.h"
 #ifdef SAMPLE_HAS_MPI
 #include "firn/dist/mpi.h"
 #endif

@@ -1,5 +1,5 @@
 // Makes strings; only predictions are printed.
-#include "room/drawing.h"
+#include "program/drawing.h"
 
 #include <unistd.h>
 

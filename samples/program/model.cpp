@@ -1,5 +1,5 @@
 // Knows no command line, so tests take the samples' models without one.
-#include "room/model.h"
+#include "program/model.h"
 
 #include <utility>
 

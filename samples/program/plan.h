@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "room/training.h"
+#include "program/training.h"
 
 namespace sample {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "firn/nn/module.h"
-#include "room/model.h"
+#include "program/model.h"
 
 namespace sample {
 

@@ -1,10 +1,10 @@
-#include "room/plan.h"
+#include "program/plan.h"
 
 #include <cstdio>
 
 #include "firn/firn.h"
-#include "room/model.h"
-#include "room/trainer.h"
+#include "program/model.h"
+#include "program/trainer.h"
 
 namespace sample {
 namespace {

@@ -18,7 +18,7 @@
 #include "firn/metrics/metric.h"
 #include "firn/nn/module.h"
 #include "firn/train/record.h"
-#include "room/options.h"
+#include "program/options.h"
 
 namespace CLI {
 class App;
@@ -77,7 +77,7 @@ class Training {
   virtual std::string result() const = 0;
 };
 
-/// What the room says of a sample.
+/// What the program says of a sample.
 struct About {
   std::string program;         ///< in errors and in the log
   std::string purpose;         ///< for --help

@@ -1,5 +1,5 @@
 // No step waits for a number from the device.
-#include "room/trainer.h"
+#include "program/trainer.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "firn/firn.h"
 #include "firn/metrics/mean_loss.h"
 #include "firn/optim/optim.h"
-#include "room/model.h"
+#include "program/model.h"
 
 namespace sample {
 

@@ -1,4 +1,4 @@
-#include "room/report.h"
+#include "program/report.h"
 
 #include <cstdio>
 #include <memory>

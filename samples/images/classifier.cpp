@@ -8,7 +8,7 @@
 #include "firn/firn.h"
 #include "firn/train/progress.h"
 #include "models.h"
-#include "room/drawing.h"
+#include "program/drawing.h"
 
 namespace sample {
 

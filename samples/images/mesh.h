@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "room/training.h"
+#include "program/training.h"
 
 namespace sample {
 

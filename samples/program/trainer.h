@@ -12,7 +12,7 @@
 #include "firn/optim/schedule.h"
 #include "firn/train/fit.h"
 #include "firn/train/graph_step.h"
-#include "room/training.h"
+#include "program/training.h"
 
 namespace sample {
 

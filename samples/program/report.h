@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "firn/optim/optimizer.h"
-#include "room/training.h"
+#include "program/training.h"
 
 namespace sample {
 

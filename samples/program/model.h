@@ -7,7 +7,7 @@
 
 #include "firn/nn/module.h"
 #include "firn/ops/autocast.h"
-#include "room/options.h"
+#include "program/options.h"
 
 namespace sample {
 
