@@ -30,8 +30,7 @@ struct RollbackPoint::Impl {
   };
   struct Change {
     Thing thing;
-    std::shared_ptr<const std::function<void()>> put_back;  ///< null once that is done
-    std::function<void()> check = {};                       ///< throws if it cannot be put back now
+    std::shared_ptr<const runtime::PutBack> put_back;  ///< null once that is done
   };
 
   explicit Impl(std::uint8_t kinds) noexcept : covered(kinds) {}
@@ -96,15 +95,14 @@ class RollbackSeam {
   }
 
   static void before_change(const Point::Thing& thing,
-                            const std::function<std::function<void()>()>& save,
-                            const std::function<void()>& check) {
+                            const std::function<runtime::PutBack()>& save) {
     bool lacking = false;
     for (const Point* p = innermost(); p; p = p->outer) lacking = lacking || p->lacks(thing);
     if (!lacking) return;
-    const auto put_back = std::make_shared<const std::function<void()>>(save());
+    const auto put_back = std::make_shared<const runtime::PutBack>(save());
     for (Point* p = innermost(); p; p = p->outer) {
       if (!p->lacks(thing)) continue;
-      p->changes.push_back({thing, put_back, check});
+      p->changes.push_back({thing, put_back});
       p->known.insert(thing);
     }
   }
@@ -155,7 +153,7 @@ memory::SilentRollback::~SilentRollback() { RollbackSeam::exchange(points_); }
 
 void RollbackPoint::Impl::check(std::uint8_t kinds) const {
   for (const Change& c : changes)
-    if (c.put_back && c.check && (kinds & bit(c.thing.kind)) != 0) c.check();
+    if (c.put_back && c.put_back->check && (kinds & bit(c.thing.kind)) != 0) c.put_back->check();
 }
 
 void RollbackPoint::Impl::put_back(std::uint8_t kinds) {
@@ -164,7 +162,7 @@ void RollbackPoint::Impl::put_back(std::uint8_t kinds) {
     Change& c = changes[i];
     if ((kinds & bit(c.thing.kind)) == 0) continue;
     try {
-      (*c.put_back)();
+      c.put_back->put_back();
       c.put_back.reset();
     } catch (...) {
       if (!error) error = std::current_exception();
@@ -231,11 +229,9 @@ namespace runtime {
 
 bool rollback_wanted() noexcept { return RollbackSeam::wanted(); }
 
-void before_change(Rollback kind, const void* what,
-                   const std::function<std::function<void()>()>& save,
-                   const std::function<void()>& check) try {
+void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save) try {
   if (RollbackSeam::wanted()) [[unlikely]]
-    RollbackSeam::before_change({kind, what}, save, check);
+    RollbackSeam::before_change({kind, what}, save);
 }
 FIRN_OUT_OF_MEMORY("RollbackPoint")
 

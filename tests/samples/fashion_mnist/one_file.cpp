@@ -38,7 +38,7 @@ TEST_CASE("fashion_mnist: learns in each precision, and ends with the test accur
 
 TEST_CASE("fashion_mnist: the full program with the same options gets the same accuracy",
           "[host][training]") {
-  const SmallSet set(1000, 500);
+  const SmallSet set(64, 500);
   const std::vector<std::vector<std::string>> small = {
       {}, {"--precision", "f16"}, {"--precision=bf16"}, {"--accumulate", "3"}};
   const std::vector<std::vector<std::string>> full = {
