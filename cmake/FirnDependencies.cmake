@@ -1,6 +1,7 @@
-# firn_dependencies: what the library is built on. Everything comes from the system's package manager,
+# firn_dependencies: what the library is built on, and firn_core_dependencies: what its module core is. Everything comes from the system's package manager,
 # and a missing package is named. None of it reaches a public header; cmake/firnConfig.cmake.in finds
-# again, for consumers of an installed static library, what has to be linked.
+# again, for consumers of an installed static library, what has to be linked. FIRN_PACKAGES has what the modules
+# that are built need (src/modules.cmake), and nothing else is looked for.
 macro(firn_find package apt_name why)
   find_package(${package} QUIET ${ARGN})
   if(NOT ${package}_FOUND)
@@ -14,25 +15,40 @@ if(Eigen3_VERSION VERSION_LESS 3.4)  # asked of find_package(), it would refuse 
     "Install a newer one, and name its folder: -DEigen3_DIR=...")
 endif()
 firn_find(fmt libfmt-dev "messages")
-firn_find(ZLIB zlib1g-dev "reading .gz data files")
-
-add_library(firn_dependencies INTERFACE)
-target_link_libraries(firn_dependencies INTERFACE Eigen3::Eigen fmt::fmt ZLIB::ZLIB pthread)
-target_compile_definitions(firn_dependencies INTERFACE
+add_library(firn_core_dependencies INTERFACE)
+target_link_libraries(firn_core_dependencies INTERFACE Eigen3::Eigen fmt::fmt pthread)
+target_compile_definitions(firn_core_dependencies INTERFACE
   # Eigen's own threads are off: firn splits the work, so that results do not depend on their number.
   EIGEN_DONT_PARALLELIZE EIGEN_MPL2_ONLY
   # A namespace of our own for Eigen: a consumer may use Eigen too, compiled for another instruction
   # set, and the linker must not take one's functions for the other's.
   Eigen=firn_eigen)
 
+# The packages of other modules. FIRN_LINK_NAME is the target of a package that was found.
+add_library(firn_dependencies INTERFACE)
+target_link_libraries(firn_dependencies INTERFACE firn_core_dependencies)
+function(_firn_package name target)
+  target_link_libraries(firn_dependencies INTERFACE ${target})
+  set(FIRN_LINK_${name} ${target} PARENT_SCOPE)
+  set(FIRN_HAS_${name} ON PARENT_SCOPE)
+endfunction()
+
+set(FIRN_HAS_ZLIB OFF)
+if("ZLIB" IN_LIST FIRN_PACKAGES)
+  firn_find(ZLIB zlib1g-dev "reading .gz data files")
+  _firn_package(ZLIB ZLIB::ZLIB)
+endif()
+
 # Image files: each library is used if it is there (without it, its files are refused by name).
 set(FIRN_HAS_PNG OFF)
 set(FIRN_HAS_JPEG OFF)
 foreach(_format PNG JPEG)
+  if(NOT _format IN_LIST FIRN_PACKAGES)
+    continue()
+  endif()
   find_package(${_format} QUIET)
   if(${_format}_FOUND)
-    set(FIRN_HAS_${_format} ON)
-    target_link_libraries(firn_dependencies INTERFACE ${_format}::${_format})
+    _firn_package(${_format} ${_format}::${_format})
   else()
     string(TOLOWER ${_format} _name)
     message(STATUS "firn: reads no ${_format} files (for that: apt-get install lib${_name}-dev)")
@@ -53,14 +69,14 @@ if(FIRN_ONEDNN)
     if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       # GCC's runtime, on which the system's oneDNN runs: with Clang's beside it there would be two.
       set(OpenMP_CXX_LIB_NAMES gomp pthread)
-      target_link_libraries(firn_dependencies INTERFACE ${OpenMP_CXX_LIB_NAMES})
+      target_link_libraries(firn_core_dependencies INTERFACE ${OpenMP_CXX_LIB_NAMES})
     else()
       firn_find(OpenMP g++ "telling oneDNN how many threads to use" COMPONENTS CXX)
-      target_link_libraries(firn_dependencies INTERFACE OpenMP::OpenMP_CXX)
+      target_link_libraries(firn_core_dependencies INTERFACE OpenMP::OpenMP_CXX)
     endif()
-    target_include_directories(firn_dependencies SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
-    target_link_libraries(firn_dependencies INTERFACE ${DNNL_LIBRARY})
-    target_compile_definitions(firn_dependencies INTERFACE FIRN_HAS_ONEDNN)
+    target_include_directories(firn_core_dependencies SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+    target_link_libraries(firn_core_dependencies INTERFACE ${DNNL_LIBRARY})
+    target_compile_definitions(firn_core_dependencies INTERFACE FIRN_HAS_ONEDNN)
   endif()
 endif()
 if(FIRN_HAS_ONEDNN)
@@ -71,19 +87,20 @@ endif()
 
 # libdeflate: the library and header directly, since Debian 12's package has no CMake file.
 set(FIRN_HAS_LIBDEFLATE OFF)
-if(FIRN_LIBDEFLATE)
+if(FIRN_LIBDEFLATE AND "LIBDEFLATE" IN_LIST FIRN_PACKAGES)
   find_path(LIBDEFLATE_INCLUDE_DIR libdeflate.h)
   find_library(LIBDEFLATE_LIBRARY deflate)
   mark_as_advanced(LIBDEFLATE_INCLUDE_DIR LIBDEFLATE_LIBRARY)
   if(LIBDEFLATE_INCLUDE_DIR AND LIBDEFLATE_LIBRARY)
-    set(FIRN_HAS_LIBDEFLATE ON)  # src/CMakeLists.txt tells the one file that uses it
-    target_include_directories(firn_dependencies SYSTEM INTERFACE ${LIBDEFLATE_INCLUDE_DIR})
-    target_link_libraries(firn_dependencies INTERFACE ${LIBDEFLATE_LIBRARY})
+    add_library(firn_libdeflate INTERFACE)
+    target_include_directories(firn_libdeflate SYSTEM INTERFACE ${LIBDEFLATE_INCLUDE_DIR})
+    target_link_libraries(firn_libdeflate INTERFACE ${LIBDEFLATE_LIBRARY})
+    _firn_package(LIBDEFLATE firn_libdeflate)  # src/CMakeLists.txt tells the one file that uses it
   endif()
 endif()
 if(FIRN_HAS_LIBDEFLATE)
   message(STATUS "firn: checksums through libdeflate (${LIBDEFLATE_LIBRARY})")
-else()
+elseif("LIBDEFLATE" IN_LIST FIRN_PACKAGES)
   message(STATUS "firn: checksums through zlib (for libdeflate: apt-get install libdeflate-dev)")
 endif()
 

@@ -1,7 +1,7 @@
 # What environment() says of the build (src/environment): the revision, looked up at every build, and
 # what CMake alone knows, as definitions of single files.
 #
-#   firn_describe_build(target): adds them to the library
+#   firn_describe_build(target): adds them to the module that has src/environment
 function(firn_describe_build target)
   set(_folder ${PROJECT_SOURCE_DIR}/src/environment)
   set(_revision ${CMAKE_CURRENT_BINARY_DIR}/revision.cpp)
@@ -17,7 +17,7 @@ function(firn_describe_build target)
   set(_shared $<BOOL:${BUILD_SHARED_LIBS}>)
   string(REPLACE ";" "," _sanitize "${FIRN_SANITIZE}")
   set_property(SOURCE ${_folder}/build.cpp APPEND PROPERTY COMPILE_DEFINITIONS
-    "FIRN_VERSION=\"${PROJECT_VERSION}\"" "FIRN_BUILD_TYPE=\"$<CONFIG>\"" FIRN_BUILT_NATIVE=${_native}
+    "FIRN_BUILD_TYPE=\"$<CONFIG>\"" FIRN_BUILT_NATIVE=${_native}
     FIRN_BUILT_SHARED=${_shared} "FIRN_BUILT_SANITIZERS=\"${_sanitize}\"")
 
   # Architectures: the words that stand for several, as CMake takes them.

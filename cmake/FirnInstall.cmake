@@ -17,8 +17,22 @@ macro(_firn_install_library target export runtime development)
 endmacro()
 
 _firn_install_library(firn firnTargets library development)
+# Headers of modules that are left out stay at home, and with them firn.h, which includes them.
+set(_exclude "")
+if(FIRN_LEFT_MODULES)
+  set(_exclude REGEX "/include/firn/firn[.]h$" EXCLUDE)
+  foreach(_module ${FIRN_LEFT_MODULES})
+    firn_module_files(_headers ${_module} h)
+    list(FILTER _headers INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/include/")
+    foreach(_header ${_headers})
+      file(RELATIVE_PATH _header ${PROJECT_SOURCE_DIR} ${_header})
+      string(REPLACE "." "[.]" _header ${_header})
+      list(APPEND _exclude REGEX "/${_header}$" EXCLUDE)
+    endforeach()
+  endforeach()
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/firn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
-  FILES_MATCHING PATTERN *.h)
+  FILES_MATCHING PATTERN *.h ${_exclude})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT licence)
 
 if(FIRN_TOOLS)
@@ -77,7 +91,10 @@ string(REGEX REPLACE "/$" "" FIRN_PC_TO_PREFIX "${FIRN_PC_TO_PREFIX}")
 set(FIRN_PC_REQUIRES "")  # a shared library brings its own, and no header of theirs is public
 set(FIRN_PC_LIBS "")
 if(FIRN_STATIC_PACKAGE)
-  set(FIRN_PC_REQUIRES "Requires: fmt, zlib")  # `pkg-config --libs firn` is all a consumer types
+  set(FIRN_PC_REQUIRES "Requires: fmt")  # `pkg-config --libs firn` is all a consumer types
+  if(FIRN_HAS_ZLIB)
+    string(APPEND FIRN_PC_REQUIRES ", zlib")
+  endif()
   list(TRANSFORM FIRN_THREAD_LIBRARIES PREPEND -l OUTPUT_VARIABLE _libs)
   if(FIRN_HAS_ONEDNN)
     list(APPEND _libs -ldnnl)

@@ -57,7 +57,7 @@ bool conv_takes_volumes(ConvPass pass, const ConstView& x, const ConstView& w, c
 
 }  // namespace cpu
 
-/// Of a convolution with outputs y and weight w, and of its gradients: each has the same products.
+/// Operations of a convolution with outputs y and weight w. Its gradients have as many.
 inline double conv_flops(const Shape& y, const Shape& w) {
   return w[0] == 0 ? 0 : 2.0 * double(y.product()) * double(w.product() / w[0]);
 }

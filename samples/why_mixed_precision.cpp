@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", steps, "steps of each training")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--data", folder, "folder with FashionMNIST [as for fashion_mnist --data]");
+  app.add_option("--data", folder, "folder with FashionMNIST [as for images --data]");
   app.add_flag("--generated", generated,
                "train on generated images, as is done if the data set is absent");
   CLI11_PARSE(app, argc, argv);

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "firn/version.h"
+
 namespace firn {
 
-/// "0.1.0".
-const char* version() noexcept;
 /// The revision of the sources, as `git describe` says it when firn is built: "2c6324a", with
 /// "-dirty" if files differ from it. "unknown" if the sources are no git repository.
 const char* revision() noexcept;
@@ -22,7 +22,7 @@ const char* revision() noexcept;
 struct Environment {
   /// How firn was built.
   struct Build {
-    /// Of firn: "0.1.0", and the commit, empty if the sources were no checkout.
+    /// Version of firn, "0.1.0", and its commit, empty if the sources were not a checkout.
     std::string version, revision;
     std::string compiler;    ///< "g++ 12.2.0"
     std::string type;        ///< CMAKE_BUILD_TYPE
@@ -39,7 +39,7 @@ struct Environment {
     double quota = 0;          ///< CPUs that its control group grants; 0: no limit
     int threads = 0;           ///< num_threads()
     bool threads_set = false;  ///< FIRN_THREADS holds a number
-    /// Of avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16 and amx_fp16,
+    /// Among avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16 and amx_fp16,
     /// those that the CPU has and the system supports.
     std::vector<std::string> features;
     /// Levels are base, avx2, avx512, avx512bf16 and amx, the words of FIRN_CPU_ISA. Each contains

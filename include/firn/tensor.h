@@ -55,7 +55,7 @@ class Tensor {
   int rank() const { return shape().size(); }
   std::int64_t size(std::int64_t axis) const;  ///< axis may be negative
   std::int64_t numel() const;                  ///< the number of elements
-  /// Of the elements, whatever the strides.
+  /// Bytes of the elements, whatever the strides.
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype()); }
   bool is_contiguous() const;
   bool is_channels_last() const;  ///< see MemoryFormat in view.h
@@ -84,7 +84,7 @@ class Tensor {
   /// without elements takes any offset and ignores it.
   Tensor as_strided(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
   const Ref<Storage>& storage() const;
-  /// Of element [0, ..., 0], in elements from the start of the storage.
+  /// The place of element [0, ..., 0], in elements from the start of the storage.
   std::int64_t storage_offset() const;
 
   // ---- Autograd (see autograd.h; defined in src/autograd) ----

@@ -55,9 +55,9 @@ struct Reading;
 
 /// The modes that every operation reads before it runs (src/autograd/op_mode.h).
 struct OpMode {
-  bool autocast = false;
+  bool autocast = false;       ///< whether it is on
   DType autocast_dtype = f32;  ///< if autocast is on: f16, bf16 or f32
-  bool anomaly = false;
+  bool anomaly = false;        ///< AnomalyMode
   /// This thread's listeners are numbered from 0, outermost first. Those from `first` on are told.
   int listeners = 0, first = 0;
 
@@ -76,44 +76,42 @@ struct ThreadScopes {
   bool recording = true;                               ///< NoGrad, EnableGrad
   autograd::OpMode op_mode;                            ///< Autocast, AnomalyMode, listeners
   runtime::Labels labels;                              ///< OpScope, ModuleScope, checkpoint()
-  Owner owner{4};  ///< OwnerScope; Owner::activations if there is none
-  // Plans of memory (firn/memory/plan.h) and reserves:
-  bool dry_run = false;  ///< kernels allocate, and do nothing else
-  memory::DryRun* plan = nullptr;
-  memory::Model *cpu_model = nullptr, *cuda_model = nullptr;
-  memory::ReservePool* reserve = nullptr;
-  // The innermost call of a module, and who is told of calls:
-  nn::detail::CallListener* call_listener = nullptr;
-  const nn::detail::Call* call = nullptr;
+  Owner owner{4};                  ///< OwnerScope; Owner::activations if there is none
+  bool dry_run = false;            ///< kernels allocate, and do nothing else (firn/memory/plan.h)
+  memory::DryRun* plan = nullptr;  ///< the plan that this thread makes
+  memory::Model* cpu_model = nullptr;                 ///< the CPU's allocator in a plan
+  memory::Model* cuda_model = nullptr;                ///< the device's allocator in a plan
+  memory::ReservePool* reserve = nullptr;             ///< memory that was set aside
+  nn::detail::CallListener* call_listener = nullptr;  ///< who is told of calls
+  const nn::detail::Call* call = nullptr;             ///< the innermost call of a module
 };
 
 /// A thread's own random stream, and the one that the innermost GeneratorScope has set.
 struct ThreadRandom {
-  Generator own;
-  Generator* chosen = nullptr;
-  bool begun = false;
+  Generator own;                ///< the thread's stream
+  Generator* chosen = nullptr;  ///< that of a GeneratorScope
+  bool begun = false;           ///< whether `own` has its seed
 };
 
-/// Of one thread. Without constructor and destructor, so that it can be used before and after
-/// main(). A pointer is null while there is nothing of its kind.
+/// The state of one thread. It has no constructor and destructor, so it can be used before and
+/// after main(). A pointer is null while there is nothing of its kind.
 struct ThreadContext : ThreadScopes {
-  ThreadRandom random;
-  runtime::DrawTape* draw_tape = nullptr;     ///< what reserve_random() uses
-  const Generator* only_generator = nullptr;  ///< the only one that may be drawn from
-  memory::CapturedGraph* capture = nullptr;   ///< the graph that is captured
-  // Under way in autograd:
-  autograd::Cycle* cycle = nullptr;  ///< whose backward passes run
-  autograd::CouplingScope* coupling = nullptr;
-  autograd::Trace* trace = nullptr;  ///< the innermost checkpoint() that is recorded
-  autograd::BatchParts* batch_parts = nullptr;
-  autograd::BatchPartScope* batch_part = nullptr;
-  autograd::AttributeSink* attributes = nullptr;
-  autograd::Reading* reading = nullptr;  ///< scopes in which weights are read, if some are lent
-  autograd::ListenerList* listeners = nullptr;
+  ThreadRandom random;                             ///< what default_generator() gives
+  runtime::DrawTape* draw_tape = nullptr;          ///< what reserve_random() uses
+  const Generator* only_generator = nullptr;       ///< the only one that may be drawn from
+  memory::CapturedGraph* capture = nullptr;        ///< the graph that is captured
+  autograd::Cycle* cycle = nullptr;                ///< whose backward passes run
+  autograd::CouplingScope* coupling = nullptr;     ///< who hears of layers that couple samples
+  autograd::Trace* trace = nullptr;                ///< the innermost checkpoint() that is recorded
+  autograd::BatchParts* batch_parts = nullptr;     ///< of which this thread computes one
+  autograd::BatchPartScope* batch_part = nullptr;  ///< the part that this thread computes
+  autograd::AttributeSink* attributes = nullptr;   ///< who asks for attributes of operations
+  autograd::Reading* reading = nullptr;         ///< scopes that read weights, if some are gathered
+  autograd::ListenerList* listeners = nullptr;  ///< who is told of operations
   /// The nodes that take gradients while grad() runs.
   const std::unordered_set<const autograd::Node*>* gradient_path = nullptr;
 };
-/// Of this thread. Not an inline variable: each variant of the CPU kernels (kernels/settings/isa.h)
+/// This thread's. Not an inline variable: each variant of the CPU kernels (kernels/settings/isa.h)
 /// would have its own.
 extern thread_local constinit ThreadContext thread_context;
 

@@ -85,8 +85,8 @@ struct BceWithLogits : LossDefaults {
   }
 };
 
-/// Of probabilities a, with logarithms of at least -100. The derivative divides by at least 1e-12,
-/// as PyTorch's does.
+/// Takes probabilities a, with logarithms of at least -100. The derivative divides by at least
+/// 1e-12, as PyTorch's does.
 struct Bce : LossDefaults {
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {

@@ -82,7 +82,7 @@ FIRN_HD inline float abs(float x) { return ::fabsf(x); }
 FIRN_HD inline double abs(double x) { return ::fabs(x); }
 FIRN_HD constexpr std::int64_t abs(std::int64_t x) { return x < 0 ? -x : x; }
 
-/// Of the standard normal distribution at x: P(Z <= x), and the density.
+/// The standard normal distribution at x: P(Z <= x), and the density.
 template <class V>
 struct Normal {
   V cdf, density;

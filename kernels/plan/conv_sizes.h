@@ -8,8 +8,8 @@
 
 namespace firn::kernels {
 
-/// Of x [n, c, h, w], w [k, c/groups, r, s] and y [n, k, p, q], or of volumes x [n, c, d, h, w],
-/// w [k, c/groups, t, r, s] and y [n, k, o, p, q].
+/// Sizes of x [n, c, h, w], w [k, c/groups, r, s] and y [n, k, p, q], or of volumes x [n, c, d, h,
+/// w], w [k, c/groups, t, r, s] and y [n, k, o, p, q].
 struct ConvSizes {
   std::int64_t n, c, h, w;  ///< the input
   std::int64_t k, r, s;     ///< channels out, taps down and across

@@ -65,7 +65,7 @@ const char* name_of(Isa isa) noexcept;
 bool isa_is_forced();
 
 #ifdef FIRN_CPU_VARIANTS
-/// Of a kernel's variants the one in use.
+/// Returns the variant of a kernel for this CPU.
 template <class T>
 T variant(T v2, T v3, T v4) {
   const Isa level = isa();

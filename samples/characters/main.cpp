@@ -1,5 +1,5 @@
 // A small GPT that learns a text byte by byte, and writes some at the end; `characters --help`
-// lists the options. Those of any training, and the program around them, are in samples/room.
+// lists the options. Those of any training, and the program around them, are in samples/program.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -13,8 +13,8 @@
 
 #include "firn/firn.h"
 #include "firn/train/progress.h"
-#include "room/model.h"
-#include "room/training.h"
+#include "program/model.h"
+#include "program/training.h"
 
 namespace sample {
 namespace {

@@ -12,7 +12,7 @@ targets() {
       test) echo firn_gpu_tests ;;
       sanitize) printf '%s\n' firn_bench_gpu firn_test_memory firn_test_graph firn_test_kernels ;;
       bench | profile) echo firn_bench_gpu ;;
-      sample) echo sample_fashion_mnist ;;
+      sample) echo sample_images ;;
       ranks) echo firn_nccl_ranks ;;
     esac
   done | sort -u
@@ -145,7 +145,7 @@ part_sample() {
   for precision in fp32 fp16 bf16; do
     json="$build/sample-$precision.json"
     rm -f "$json"
-    if ! logged sample.log "$(at_most 90)" "$build/samples/fashion_mnist/fashion_mnist" --device cuda \
+    if ! logged sample.log "$(at_most 90)" "$build/samples/images/images" --device cuda \
       --precision "$precision" --epochs 5 --log "$json"; then
       verdict=failed figures+="$precision failed; "
       tail -n 20 "$out/sample.log" | first_failure "sample $precision"
@@ -166,7 +166,7 @@ END_PYTHON
     fi
   done
   # What the graph of a step is made of; its last line says how many nodes.
-  logged sample.log "$(at_most 60)" "$build/samples/fashion_mnist/fashion_mnist" --device cuda \
+  logged sample.log "$(at_most 60)" "$build/samples/images/images" --device cuda \
     --precision fp16 --show-graph && [[ $dry == no ]] &&
     figures+="fp16: $(grep -E '^[0-9]+ nodes' "$out/sample.log" | tail -n 1)"
   [[ $dry == yes ]] || row sample "$verdict" "$(took)" "${figures%; }"

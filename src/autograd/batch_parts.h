@@ -91,7 +91,7 @@ class NeedsWholeBatch {
   NeedsWholeBatch(const NeedsWholeBatch&) = delete;
   NeedsWholeBatch& operator=(const NeedsWholeBatch&) = delete;
 
-  /// Of the program.
+  /// How many layers of the program need it.
   static inline constinit std::atomic<std::int64_t> count = 0;
 };
 

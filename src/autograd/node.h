@@ -167,7 +167,7 @@ class Node : public GraphNode {
            (!thread_context.gradient_path || thread_context.gradient_path->contains(this));
   }
 
-  // Of the output, to make its gradient's buffer:
+  // The output, to make its gradient's buffer:
   Shape shape;
   DType dtype = f32;
   Device device;

@@ -1,6 +1,6 @@
 // What an operation is beside its operands: axes, numbers, and tensors that take no gradient. Each
 // operation gives it right before it is recorded, but only while somebody asks, as the ONNX export
-// does (src/io/onnx). Listeners (thread_context.op_mode.h) then learn operands and result.
+// does (src/onnx). Listeners (op_mode.h) then learn operands and result.
 //
 //   if (autograd::wants_attributes()) [[unlikely]]
 //     autograd::attributes("softmax", {{"log", log}});
@@ -39,7 +39,7 @@ struct Attribute {
 /// Asks for attributes in the thread that made it, while it is the thread's `current`.
 class AttributeSink {
  public:
-  /// Of the operation `op` that is recorded next under this name. An operation may give its
+  /// Takes attributes of the operation that is recorded next as `op`. An operation may give its
   /// attributes in several calls.
   virtual void about(const char* op, std::span<const Attribute> attributes) = 0;
   /// `op` has written `x` whole, and is not recorded: a copy of the attribute "source", else the

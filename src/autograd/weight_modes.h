@@ -8,7 +8,7 @@
 
 namespace firn::autograd {
 
-/// Of all leaves of one optimizer together: their memory is one.
+/// The modes of all leaves of one optimizer together: their memory is one.
 class WeightModes {
  public:
   /// From now on the leaves hold their averaged values, or those of training. A call that changes

@@ -19,8 +19,8 @@ class Inherited {
   Inherited(const Inherited&) = delete;
   Inherited& operator=(const Inherited&) = delete;
 
-  /// Of the calling thread. Run all of them in a thread that has done nothing else, while this one
-  /// waits.
+  /// Captures the calling thread. Run all of the result in a thread that has done nothing else,
+  /// while this one waits.
   static std::vector<Set> of_this_thread() {
     std::vector<Set> out;
     out.push_back([scopes = static_cast<const ThreadScopes&>(thread_context)] {

@@ -12,8 +12,8 @@ struct Share {
   std::int64_t size() const noexcept { return last - first; }
 };
 
-/// Of `n` in runs of `quantum`, which stay whole but for the last one. The first ranks have a run
-/// more if the parts cannot be equal.
+/// A rank's share of `n` in chunks of `quantum`, which stay whole but for the last one. The first
+/// ranks have a chunk more if the shares cannot be equal.
 inline Share share_of(std::int64_t n, int rank, int ranks, std::int64_t quantum = 1) noexcept {
   const std::int64_t runs = n / quantum + (n % quantum != 0 ? 1 : 0);
   const auto begin = [&](std::int64_t r) {

@@ -239,7 +239,7 @@ void check_overlap(const optim::OptimizerImpl& impl, const DistributeOptions& op
 /// Whether gradients are exchanged beside the backward pass.
 bool overlaps(const optim::OptimizerImpl& impl, const Group& group,
               const DistributeOptions& options) {
-  // Of divided weights the next ones come beside.
+  // With sharded weights, the next ones are gathered ahead of time.
   const bool has_use = options.zero == 3 || (impl.options.exact.quantum == 0 && options.zero < 2);
   const bool can = has_use && can_exchange_beside(group);
   if (!options.overlap) return can && GroupAccess::transport(group)->is_far();

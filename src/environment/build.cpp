@@ -3,11 +3,7 @@
 
 #include "environment/parts.h"
 
-namespace firn {
-
-const char* version() noexcept { return FIRN_VERSION; }
-
-namespace environment_parts {
+namespace firn::environment_parts {
 
 Environment::Build build() {
   Environment::Build b;
@@ -26,5 +22,4 @@ Environment::Build build() {
   return b;
 }
 
-}  // namespace environment_parts
-}  // namespace firn
+}  // namespace firn::environment_parts

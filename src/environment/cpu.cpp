@@ -32,7 +32,7 @@ std::string value_in(const char* file, const std::string& name) {
   return "";
 }
 
-/// Of /proc/meminfo, whose unit is 1024 bytes.
+/// Reads /proc/meminfo, whose unit is 1024 bytes.
 std::size_t bytes_in_meminfo(const char* name) {
   std::uint64_t kib = 0;
   std::istringstream(value_in("/proc/meminfo", name)) >> kib;

@@ -8,11 +8,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "environment/parts.h"
 #include "base/check.h"
+#include "environment/parts.h"
 #include "firn/environment.h"
+#include "firn/io/record.h"
 #include "firn/memory.h"
-#include "firn/train/record.h"
 
 namespace firn {
 namespace {
@@ -25,7 +25,7 @@ std::string_view text_of(Environment::Found found) {
 // ---- JSON: objects of the log's kind, so that one place knows how texts and numbers are written
 // ----
 
-using train::Record;
+using io::Record;
 
 Record record(const Environment::Library& l);
 Record record(const Environment::CudaDevice& d);

@@ -66,7 +66,7 @@ constexpr std::array kKnown = {
     Known{"FIRN_OFFLOAD_DIR", writable_folder},
     Known{"FIRN_SPLIT_K", word<kernels::split_k>},
     Known{"FIRN_THREADS", threads},
-    // Of scripts and tests.
+    // Scripts and tests read these.
     Known{"FIRN_FASHION_MNIST_URL"},
     Known{"FIRN_FUZZ_CALLS"},
     Known{"FIRN_FUZZ_ONLY"},

@@ -35,7 +35,7 @@ struct DLDevice {
   std::int32_t device_id;
 };
 
-/// Of the floats of 8 bits and fewer, 7 to 17, those that firn has.
+/// Among the floats of 8 bits and fewer, 7 to 17, those that firn has.
 enum DLDataTypeCode {
   kDLInt = 0,
   kDLUInt = 1,

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "base/check.h"
+#include "firn/io/record.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/sort.h"
-#include "firn/train/record.h"
 #include "metrics/classes.h"
 
 namespace firn::metrics {
@@ -78,7 +78,7 @@ std::vector<std::vector<std::int64_t>> Confusion::matrix() const try {
 }
 FIRN_OUT_OF_MEMORY(name())
 
-void Confusion::add_details(train::Record& details) const try {
+void Confusion::add_details(io::Record& details) const try {
   const auto rows = matrix();
   details.add("confusion", std::span<const std::vector<std::int64_t>>(rows));
 }

@@ -13,7 +13,8 @@
 namespace firn::metrics {
 
 void detail::about_to_change(const void* what, const std::function<std::function<void()>()>& save) {
-  runtime::before_change(Rollback::statistics, what, save);
+  runtime::before_change(Rollback::statistics, what,
+                         [&save]() -> runtime::PutBack { return save(); });
   if (runtime::planning()) runtime::at_dry_end(what, save());
 }
 

@@ -8,10 +8,10 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/dist/group.h"
+#include "firn/io/record.h"
 #include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/sort.h"
-#include "firn/train/record.h"
 #include "metrics/batch.h"
 #include "metrics/classes.h"
 
@@ -247,15 +247,15 @@ std::vector<Mistake> Mistakes::list() const try {
 }
 FIRN_OUT_OF_MEMORY(kName)
 
-void Mistakes::add_details(train::Record& details) const {
-  std::vector<train::Record> records;
+void Mistakes::add_details(io::Record& details) const {
+  std::vector<io::Record> records;
   for (const Mistake& m : list())
-    records.push_back(train::Record()
+    records.push_back(io::Record()
                           .add("true", m.target)
                           .add("predicted", m.predicted)
                           .add("probability", m.probability)
                           .add("image", "data:image/bmp;base64," + base64(bmp(m))));
-  details.add("mistakes", std::span<const train::Record>(records));
+  details.add("mistakes", std::span<const io::Record>(records));
 }
 
 }  // namespace firn::metrics

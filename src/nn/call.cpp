@@ -1,12 +1,10 @@
-// What the call of a module does around forward(): autocast, hooks, paths in errors, and the check
-// that FIRN_MEMBERS lists what forward() uses.
+// The call of a module around forward(): autocast, hooks, and paths in errors.
 #include "firn/nn/call.h"
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -19,6 +17,8 @@
 #include "firn/runtime/storage.h"
 #include "firn/thread_context.h"
 #include "firn/warning.h"
+#include "nn/hooks.h"
+#include "nn/member_check.h"
 #include "nn/shown_weights.h"
 #include "nn/tree.h"
 
@@ -69,152 +69,6 @@ std::string detail::path_in_call(const Module& m) {
   return {};
 }
 
-// ---- Hooks ----
-
-namespace {
-
-constinit std::atomic<HookId> next_hook = 1;  // shared by all modules, so ids are unique
-
-}  // namespace
-
-struct detail::Hooks {
-  struct Entry {
-    HookId id;
-    std::variant<ForwardPreHook, ForwardHook> hook;
-  };
-  std::vector<Entry> entries;
-
-  template <class Hook>
-  static std::shared_ptr<const Hooks> with(const Hooks* old, Hook hook, HookId& id) {
-    auto all = old ? std::make_shared<Hooks>(*old) : std::make_shared<Hooks>();
-    id = next_hook.fetch_add(1, std::memory_order_relaxed);
-    all->entries.push_back({id, std::move(hook)});
-    return all;
-  }
-};
-
-HookId detail::HookList::add(ForwardPreHook hook) {
-  HookId id;
-  hooks_ = Hooks::with(hooks_.get(), std::move(hook), id);
-  return id;
-}
-HookId detail::HookList::add(ForwardHook hook) {
-  HookId id;
-  hooks_ = Hooks::with(hooks_.get(), std::move(hook), id);
-  return id;
-}
-
-bool detail::HookList::remove(HookId id) {
-  if (!hooks_) return false;
-  auto left = std::make_shared<Hooks>(*hooks_);
-  if (std::erase_if(left->entries, [id](const Hooks::Entry& e) { return e.id == id; }) == 0)
-    return false;
-  if (left->entries.empty()) left.reset();
-  hooks_ = std::move(left);
-  return true;
-}
-
-void Module::require_seen_calls(const char* op) const {
-  const detail::ModuleTraits* const traits = firn_traits();
-  FIRN_CHECK(!traits || !traits->own_call, op,
-             "derive from nn::ModuleOf and name it forward(): calls then take any arguments",
-             "{} has a call operator of its own, whose calls firn does not see", type_name());
-}
-
-HookId Module::add_forward_pre_hook(ForwardPreHook hook) try {
-  require_seen_calls("Module::add_forward_pre_hook");
-  FIRN_CHECK(hook, "Module::add_forward_pre_hook", "give a function of the module and its inputs",
-             "the hook is empty");
-  about_to_set();
-  return hooks_.add(std::move(hook));
-}
-FIRN_OUT_OF_MEMORY("Module::add_forward_pre_hook")
-HookId Module::add_forward_hook(ForwardHook hook) try {
-  require_seen_calls("Module::add_forward_hook");
-  FIRN_CHECK(hook, "Module::add_forward_hook",
-             "give a function of the module, its inputs and its outputs", "the hook is empty");
-  about_to_set();
-  return hooks_.add(std::move(hook));
-}
-FIRN_OUT_OF_MEMORY("Module::add_forward_hook")
-void Module::remove_hook(HookId id) try {
-  about_to_set();
-  FIRN_CHECK(hooks_.remove(id), "Module::remove_hook",
-             "give the id that adding it to this very module returned", "{} has no hook {}",
-             type_name(), id);
-}
-FIRN_OUT_OF_MEMORY("Module::remove_hook")
-
-// ---- Members that are not listed ----
-
-/// Finds members that FIRN_MEMBERS leaves out. It notes the parameters that a training call of an
-/// outermost module uses. A parameter is never trained if the tree does not list it and no
-/// optimizer holds it, while an optimizer holds some of the tree.
-class detail::MemberCheck final : public autograd::OpListener {
- public:
-  ~MemberCheck() override { stop(); }
-  /// Whether to check this call of `m`. Counts the call.
-  static bool due(Module& m) noexcept {
-    const std::atomic_ref<std::uint8_t> left(m.member_checks_left_);
-    const std::uint8_t n = left.load(std::memory_order_relaxed);
-    if (n > 0) left.store(n - 1, std::memory_order_relaxed);
-    return n > 0;
-  }
-
-  void ran(const char* op, std::span<const Tensor* const> operands, const Tensor&) override {
-    for (const Tensor* t : operands) {
-      if (!t || !t->defined() || t->storage()->owner() != Owner::weights) continue;
-      if (!autograd::leaf_of(*t) || !seen_.insert(t->impl()).second || is_trained(*t)) continue;
-      const Module* const m = thread_context.call ? &thread_context.call->module() : nullptr;
-      uses_.push_back({*t, op, m, m ? described(*m) : ""});
-    }
-  }
-
-  void report(Module& root) {
-    std::unordered_set<const TensorImpl*> listed;
-    std::unordered_set<const Module*> modules;
-    bool trained = false;
-    for (const TreeModule& m : tree_of(root)) {
-      modules.insert(m.module);
-      for (const TreeTensor& t : m.tensors) {
-        listed.insert(t.tensor.impl());
-        trained = trained || is_trained(t.tensor);
-      }
-    }
-    if (!trained) return;
-    std::atomic_ref<std::uint8_t>(root.member_checks_left_).store(0, std::memory_order_relaxed);
-    std::string text;
-    for (const Use& use : uses_) {
-      if (listed.contains(use.parameter.impl()) || is_trained(use.parameter)) continue;
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", use.op, describe(use.parameter));
-      if (use.module && !modules.contains(use.module)) text += " of a " + use.name;
-    }
-    if (text.empty()) return;
-    warn(root.type_name(),
-         fmt::format("forward() uses parameters that FIRN_MEMBERS does not list and no optimizer "
-                     "trains: {}",
-                     text),
-         "list every member that holds parameters in FIRN_MEMBERS, or freeze it with "
-         "set_requires_grad(false)");
-  }
-
- private:
-  struct Use {
-    Tensor parameter;
-    const char* op;
-    const Module* module;  ///< may be gone at the end of the outermost call
-    std::string name;
-  };
-
-  static bool is_trained(const Tensor& t) noexcept {
-    const autograd::Leaf* const leaf = autograd::leaf_of(t);
-    return leaf && leaf->is_trained();
-  }
-
-  std::unordered_set<const TensorImpl*> seen_;
-  std::vector<Use> uses_;
-};
-
 // ---- Calls ----
 
 detail::PathLabel::PathLabel() noexcept {
@@ -227,13 +81,14 @@ std::uint32_t detail::Call::label() const noexcept {
   if (known) [[likely]]
     return known;
   try {
+    // All of the tree, since its other modules are called next.
     for (const TreeModule& m : tree_of(root_)) {
-      if (m.module != &module_) continue;
-      const std::uint32_t label =
-          runtime::module_number(root_.type_name() + (m.path.empty() ? "" : ".") + m.path);
-      module_.path_label_.note(root_.path_label_, label);
-      return label;
+      PathLabel& label = m.module->path_label_;
+      if (label.under(root_.path_label_)) continue;
+      label.note(root_.path_label_,
+                 runtime::module_number(root_.type_name() + (m.path.empty() ? "" : ".") + m.path));
     }
+    if (const std::uint32_t label = module_.path_label_.under(root_.path_label_)) return label;
   } catch (...) {  // no memory for the path
   }
   return thread_context.labels.module;  // outside of the tree: its caller's
@@ -372,68 +227,6 @@ Tensor Module::forward(const Tensor&) {
 bool detail::Call::checkpointed() const noexcept { return module_.checkpoint_ && grad_enabled(); }
 const CheckpointOptions& detail::Call::checkpoint_options() const noexcept {
   return *module_.checkpoint_;
-}
-
-// ---- Modules that are found again ----
-
-struct detail::ModuleLink::Place {
-  ModuleLink* link;          ///< null if the module is gone
-  std::ptrdiff_t in_module;  ///< bytes from the module to its link
-};
-
-void detail::ModuleLink::take(ModuleLink& from) noexcept {
-  place_ = std::move(from.place_);
-  if (place_) place_->link = this;
-}
-void detail::ModuleLink::cut() noexcept {
-  if (place_) place_->link = nullptr;
-  place_.reset();
-}
-detail::ModuleLink& detail::ModuleLink::operator=(const ModuleLink& from) noexcept {
-  if (this != &from) cut();
-  return *this;
-}
-detail::ModuleLink& detail::ModuleLink::operator=(ModuleLink&& from) noexcept {
-  if (this == &from) return *this;
-  cut();
-  take(from);
-  return *this;
-}
-
-std::shared_ptr<const detail::ModuleLink::Place> detail::ModuleLink::place(Module& m) {
-  if (!place_)
-    place_ = std::make_shared<Place>(
-        Place{this, reinterpret_cast<char*>(this) - reinterpret_cast<char*>(&m)});
-  return place_;
-}
-
-Module* detail::ModuleLink::find(const Place& place) noexcept {
-  if (!place.link) return nullptr;
-  return reinterpret_cast<Module*>(reinterpret_cast<char*>(place.link) - place.in_module);
-}
-
-Module& detail::ModuleLink::at(const Place& place) {
-  Module* const m = find(place);
-  FIRN_CHECK(m, "checkpoint", "keep the module until the backward pass",
-             "a module whose activations are to be computed again was destroyed or assigned to");
-  return *m;
-}
-
-void Module::about_to_set() {
-  if (!runtime::planning()) [[likely]]
-    return;
-  const auto place = link_.place(*this);
-  // A copy of the hooks has none: those of now come back by a move.
-  const auto hooks = std::make_shared<detail::HookList>(hooks_.again());
-  runtime::at_dry_end(place.get(), [place, hooks, training = training_, autocast = autocast_,
-                                    checkpoint = checkpoint_] {
-    Module* const m = detail::ModuleLink::find(*place);
-    if (!m) return;
-    m->training_ = training;
-    m->autocast_ = autocast;
-    m->checkpoint_ = checkpoint;
-    m->hooks_ = std::move(*hooks);
-  });
 }
 
 void Module::set_checkpoint(const std::optional<CheckpointOptions>& options) {

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
-#include "firn/environment.h"
 #include "firn/memory/labels.h"
+#include "firn/version.h"
 #include "io/file/text_file.h"
 #include "io/json.h"
 #include "profile/parts.h"
@@ -87,7 +87,8 @@ class Trace {
   }
 
   static std::string_view name_of(const SpanRecord& s) {
-    return s.kind == SpanKind::module_call ? runtime::module_path(s.module) : std::string_view(s.name);
+    return s.kind == SpanKind::module_call ? runtime::module_path(s.module)
+                                           : std::string_view(s.name);
   }
 
   void complete(int process, std::size_t thread, const SpanRecord& s, std::uint64_t start,

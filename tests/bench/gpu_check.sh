@@ -5,7 +5,7 @@
 set -euo pipefail
 check="$1" work="$2"
 rm -rf "$work"
-mkdir -p "$work"/{bin,no-gpu,build/bench/gpu,catch,build/samples/fashion_mnist,build/sim/bench/gpu}
+mkdir -p "$work"/{bin,no-gpu,build/bench/gpu,catch,build/samples/images,build/sim/bench/gpu}
 fail() { echo "gpu_check.sh: $*" >&2; exit 1; }
 program() { cat >"$1"; chmod +x "$1"; }
 
@@ -53,7 +53,7 @@ if [ -n "${FAKE_DEATH:-}" ]; then kill -9 $$; fi
 echo "probe: 1 lines, 0 ended in an error"
 END
 done
-program "$work/build/samples/fashion_mnist/fashion_mnist" <<'END'
+program "$work/build/samples/images/images" <<'END'
 #!/usr/bin/env bash
 while (($#)); do
   if [[ $1 == --log ]]; then echo "{\"record\": \"epoch\", \"metrics\": {\"accuracy\": ${FAKE_ACCURACY:-0.885}}, \"measured\": {\"samples_per_second\": 12345.6}}" >"$2"; fi

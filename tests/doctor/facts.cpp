@@ -134,7 +134,7 @@ TEST_CASE("environment: the page names build, CPU, kernels and libraries", "[hos
   has("system: Linux ");
   has("CPU: " + e.cpu.model + ", ");
   has("level " + e.cpu.level + ", products: f32 by " + e.cpu.f32);
-  has("Eigen: 3.");
+  has("Eigen: ");
   has("zlib: 1.");
   has("FashionMNIST: ");
   // The same facts as describe_cpu().

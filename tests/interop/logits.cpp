@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "firn/firn.h"
-#include "samples/fashion_mnist/models.h"
+#include "samples/images/models.h"
 
 int main(int argc, char** argv) {
   if (argc != 5) {

@@ -77,7 +77,7 @@ class Command(unittest.TestCase):
                  f"CMAKE_CUDA_COMPILER:FILEPATH={self.root / 'bin' / nvcc}\n")
 
     def object_of(self, source):
-        return f"build/default/src/CMakeFiles/firn.dir/__/kernels/cuda/{source}.cu.o"
+        return f"build/default/src/CMakeFiles/firn_core.dir/__/kernels/cuda/{source}.cu.o"
 
     def build(self, source, **kernels):
         return self.put(self.object_of(source), machine_code(**kernels))

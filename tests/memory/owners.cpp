@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../samples/fashion_mnist/models.h"
+#include "../samples/images/models.h"
 #include "autograd/op_mode.h"
 #include "memory/sums.h"
 #include "support/catch.h"

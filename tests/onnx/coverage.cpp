@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "io/onnx/rules.h"
+#include "onnx/rules.h"
 #include "kernels/math/binary.h"
 #include "kernels/math/ternary.h"
 #include "kernels/math/unary.h"

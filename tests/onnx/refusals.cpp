@@ -5,7 +5,7 @@
 
 #include "data/files.h"
 #include "firn/firn.h"
-#include "io/onnx/graph.h"
+#include "onnx/graph.h"
 #include "support/catch.h"
 #include "support/values.h"
 

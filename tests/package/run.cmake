@@ -121,6 +121,61 @@ elseif(STEP STREQUAL "component_mpi")
     message(FATAL_ERROR "ranks printed '${output}'")
   endif()
 
+elseif(STEP STREQUAL "modules_as_components")
+  check_consumer(find_module find_module "-DCMAKE_PREFIX_PATH=${prefix};-DMODULES=core,data" "trains;whole")
+  configure_command(find_module find_no_module -DCMAKE_PREFIX_PATH=${prefix} -DMODULES=gossip)
+  check_fails(COMMAND ${configure} EXPECT "firn needs a component 'gossip', which it does not have .it has core, .*data, .*mpi, nccl")
+
+elseif(STEP STREQUAL "choosing_modules")
+  # Configured alone: which modules a build has, and what it looks for.
+  file(REMOVE_RECURSE ${WORK}/chosen)
+  set(configure ${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/chosen -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DFIRN_CUDA=OFF -DFIRN_MPI=OFF)
+  set(bare -DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON -DCMAKE_DISABLE_FIND_PACKAGE_PNG=ON -DCMAKE_DISABLE_FIND_PACKAGE_JPEG=ON)
+  run(${configure} ${bare} -DFIRN_MODULES=core)
+  if(NOT output MATCHES "firn: modules core; without linalg, io, .*there are no tests" OR output MATCHES "firn: (checksums|reads no)")
+    message(FATAL_ERROR "core alone: ${output}")
+  endif()
+  # A module brings what it links.
+  file(REMOVE_RECURSE ${WORK}/chosen)
+  run(${configure} "-DFIRN_MODULES=data\\;linalg")
+  if(NOT output MATCHES "firn: modules core, linalg, io, data; without onnx, train, dist")
+    message(FATAL_ERROR "data and linalg: ${output}")
+  endif()
+  file(REMOVE_RECURSE ${WORK}/chosen)
+  check_fails(COMMAND ${configure} -DFIRN_MODULES=vision
+    EXPECT "FIRN_MODULES names 'vision', which is not a module of firn. The modules are core, linalg, io")
+  file(REMOVE_RECURSE ${WORK}/chosen)
+  check_fails(COMMAND ${configure} -DFIRN_MODULES=io -DFIRN_TESTS=ON
+    EXPECT "FIRN_TESTS=ON needs all modules, and FIRN_MODULES leaves out linalg, data")
+  file(REMOVE_RECURSE ${WORK}/chosen)
+  check_fails(COMMAND ${configure} ${bare} -DFIRN_MODULES=io EXPECT "firn needs ZLIB")
+
+elseif(STEP STREQUAL "core_alone")
+  # A library of the module core, where what other modules need of the system is not there.
+  set(bare -DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON -DCMAKE_DISABLE_FIND_PACKAGE_PNG=ON -DCMAKE_DISABLE_FIND_PACKAGE_JPEG=ON
+    -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+  file(REMOVE_RECURSE ${WORK}/core_build ${WORK}/core_prefix)
+  run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/core_build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${CONFIG} -DFIRN_CUDA=OFF
+    -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DFIRN_MODULES=core ${bare})
+  run(${CMAKE_COMMAND} --build ${WORK}/core_build --parallel 2)
+  run(${CMAKE_COMMAND} --install ${WORK}/core_build --prefix ${WORK}/core_prefix)
+  foreach(file firn.h data/loader.h io/run.h ops/linalg.h onnx/export.h dist/local.h train/fit.h)
+    if(EXISTS ${WORK}/core_prefix/include/firn/${file})
+      message(FATAL_ERROR "a build of core alone installs firn/${file}")
+    endif()
+  endforeach()
+  check_consumer(find_module core_consumer "-DCMAKE_PREFIX_PATH=${WORK}/core_prefix;${bare}" "trains;whole")
+  execute_process(COMMAND readelf -d ${WORK}/core_consumer/whole OUTPUT_VARIABLE needed COMMAND_ERROR_IS_FATAL ANY)
+  if(needed MATCHES "Shared library: .lib(z|png|jpeg|deflate|mpi)[^a-z]")
+    message(FATAL_ERROR "core links ${CMAKE_MATCH_0}")
+  endif()
+  configure_command(find_module core_refuses -DCMAKE_PREFIX_PATH=${WORK}/core_prefix -DMODULES=core,data)
+  check_fails(COMMAND ${configure} EXPECT "firn needs to be built with the module data .FIRN_MODULES.: it has core")
+  configure_command(find_package core_headers -DCMAKE_PREFIX_PATH=${WORK}/core_prefix)
+  run(${configure})
+  check_fails(COMMAND ${CMAKE_COMMAND} --build ${WORK}/core_headers --target consumer EXPECT "firn/firn.h: No such file")
+
 elseif(STEP STREQUAL "component_nccl")
   configure_command(find_nccl find_nccl -DCMAKE_PREFIX_PATH=${prefix})
   if(NOT FIRN_HAS_NCCL)

@@ -34,4 +34,10 @@ std::vector<std::string> sources(std::initializer_list<const char*> folders) {
   return found;
 }
 
+std::string file_included(const std::string& name) {
+  if (name.starts_with("firn/")) return "include/" + name;
+  if (name.starts_with("kernels/")) return name;
+  return "src/" + name;
+}
+
 }  // namespace repo

@@ -18,4 +18,7 @@ std::string read(const std::string& path);
 /// Paths, relative to root() and sorted, of the C++ and CUDA files in the given folders.
 std::vector<std::string> sources(std::initializer_list<const char*> folders);
 
+/// The file of the library, relative to root(), that `#include "name"` means.
+std::string file_included(const std::string& name);
+
 }  // namespace repo

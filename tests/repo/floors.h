@@ -1,7 +1,9 @@
 // The layers of firn, docs/design.md, section "Layers": which part of the repository a file belongs
-// to, and which parts it may include. This table is the law that include_law.cpp enforces.
+// to, and which parts it may include. This table is the law that include_law.cpp enforces. Which
+// modules it allows is written in src/modules.cmake, and modules.cpp compares the two.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -16,12 +18,23 @@ struct Part {
   std::vector<std::string_view> may_include;
 };
 
+/// The parts of the module core that other modules may include, and more.
+inline std::vector<std::string_view> core_and(std::initializer_list<std::string_view> more) {
+  std::vector<std::string_view> all = {"base", "base_src",  "runtime",  "tensor",
+                                       "math", "contracts", "autograd", "losses",
+                                       "ops",  "nn",        "optim",    "group"};
+  all.insert(all.end(), more);
+  return all;
+}
+
 // clang-format off
 inline const std::vector<Part> kParts = {
+    // The module core.
     {"base",      {"include/firn/error.h", "include/firn/dtype.h", "include/firn/half.h", "include/firn/float8.h",
                    "include/firn/shape.h", "include/firn/device.h", "include/firn/random.h",
-                   "include/firn/ref.h", "include/firn/view.h", "include/firn/warning.h",
-                   "include/firn/ops/activation.h", "include/firn/ops/recurrent_cell.h", "include/firn/cpu.h", "include/firn/optim/kinds.h"},
+                   "include/firn/ref.h", "include/firn/view.h", "include/firn/warning.h", "include/firn/version.h",
+                   "include/firn/ops/activation.h", "include/firn/ops/recurrent_cell.h", "include/firn/cpu.h", "include/firn/optim/kinds.h",
+                   "include/firn/thread_context.h"},
                   {}},
     {"base_src",  {"src/base/"},
                   {"base"}},
@@ -33,6 +46,8 @@ inline const std::vector<Part> kParts = {
                   {"base", "base_src", "runtime", "runtime_src", "math"}},
     {"math",      {"kernels/math/"},
                   {"base"}},
+    {"linalg_kernels", {"kernels/linalg.h", "kernels/cpu/linalg/"},  // of the module linalg
+                  {"base", "runtime", "math", "contracts", "cpu"}},
     {"contracts", {"kernels/*", "kernels/plan/", "kernels/sequence/", "kernels/settings/"},
                   {"base", "runtime", "math"}},
     {"cpu",       {"kernels/cpu/"},
@@ -43,28 +58,65 @@ inline const std::vector<Part> kParts = {
                   {"base", "base_src", "runtime", "runtime_src", "tensor", "math", "contracts"}},
     {"losses",    {"include/firn/ops/losses.h"},
                   {"base", "runtime", "tensor"}},
+    {"linalg",    {"include/firn/ops/linalg.h", "src/linalg/"},  // a module
+                  {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "ops", "linalg_kernels"}},
     {"ops",       {"include/firn/grad.h", "include/firn/ops/", "src/ops/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses"}},
     {"nn",        {"include/firn/nn/", "src/nn/"},
                   {"base", "base_src", "runtime", "tensor", "autograd", "losses", "ops"}},
     {"optim",     {"include/firn/optim/", "src/optim/"},
                   {"base", "base_src", "runtime", "runtime_src", "tensor", "math", "contracts", "autograd", "losses"}},
+    {"group",     {"include/firn/dist/group.h", "src/dist/group.cpp", "src/dist/transport.h", "src/dist/transport.cpp",
+                   "src/dist/combine.h", "src/dist/combine.cpp", "src/dist/nccl_version.h"},
+                  {"base", "base_src", "runtime", "tensor", "math", "autograd"}},
+    {"core_roof", {"include/firn/core.h"},
+                  {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "group"}},
+
+    // The other modules: core, and the modules that they link.
+    {"mpi",       {"include/firn/dist/mpi.h", "src/dist/mpi/"},
+                  {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "group"}},
+    {"nccl",      {"include/firn/dist/nccl.h", "src/dist/nccl/"},
+                  {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "group"}},
     {"parallel",  {"include/firn/dist/parallel/", "src/dist/parallel/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses",
-                   "ops", "nn", "optim", "dist"}},
+                   "ops", "nn", "optim", "group", "dist"}},
     {"dist",      {"include/firn/dist/", "src/dist/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses",
-                   "optim"}},
-    {"train",     {"include/firn/data/", "include/firn/environment.h", "include/firn/io/", "include/firn/metrics/",
-                   "include/firn/profile.h", "include/firn/train/", "src/data/", "src/environment/", "src/io/", "src/metrics/", "src/profile/",
-                   "src/train/"},
-                  {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses", "ops",
-                   "nn", "optim", "dist", "parallel"}},
+                   "optim", "group"}},
+    {"onnx",      {"include/firn/onnx/", "include/firn/io/onnx.h", "src/onnx/"},
+                  core_and({"io"})},
+    {"io",        {"include/firn/io/", "src/io/"},
+                  core_and({})},
+    {"data",      {"include/firn/data/", "src/data/"},
+                  core_and({"io"})},
+    {"metrics",   {"include/firn/metrics/", "src/metrics/"},
+                  core_and({"io"})},
+    {"profile",   {"include/firn/profile.h", "src/profile/"},
+                  core_and({"io"})},
+    {"environment", {"include/firn/environment.h", "src/environment/"},
+                  core_and({"io", "data"})},
+    {"train",     {"include/firn/train/", "src/train/"},
+                  core_and({"io", "data", "metrics", "environment"})},
+
+    // What is of no module.
     {"roof",      {"include/firn/firn.h"},
-                  {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "dist", "parallel", "train"}},
+                  {"core_roof", "linalg", "dist", "parallel", "io", "data", "onnx", "metrics", "profile", "environment", "train"}},
     {"tools",     {"src/tools/"},
                   {"base", "runtime", "roof"}},
 };
+
+/// The part that owns `path`, or null.
+inline const Part* part_of(std::string_view path) {
+  for (const Part& part : kParts) {
+    for (std::string_view p : part.paths) {
+      const bool in_folder = p.ends_with('/') && path.starts_with(p);
+      const bool directly = p.ends_with("/*") && path.starts_with(p.substr(0, p.size() - 1)) &&
+                            path.find('/', p.size() - 1) == std::string_view::npos;
+      if (path == p || in_folder || directly) return &part;
+    }
+  }
+  return nullptr;
+}
 
 /// Headers of other projects, by how their name begins, and the only parts (or files) that may
 /// include them. Headers of the C++ library are allowed everywhere but for the limits below.

@@ -38,6 +38,27 @@ TEST_CASE("no source file is longer than 600 lines") {
   CHECK(found.empty());
 }
 
+TEST_CASE("no comment of the library begins with \"Of\"") {
+  static const std::regex begins(R"(//[/<]* *Of\b)");
+  const auto found = where(
+      sources({"include", "src", "kernels"}),
+      [](const std::string&, const std::string& text) { return std::regex_search(text, begins); });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("the library has at most 12 variables of threads: ThreadContext has the others") {
+  static const std::regex variable(R"((^|\n)(?![^\n]*//)(?![^\n]*extern)[^\n]*\bthread_local\b)");
+  std::ptrdiff_t count = 0;
+  for (const auto& file : sources({"include", "src", "kernels"})) {
+    const std::string text = read(file);
+    count += std::distance(std::sregex_iterator(text.begin(), text.end(), variable),
+                           std::sregex_iterator());
+  }
+  CHECK(count > 0);
+  CHECK(count <= 12);
+}
+
 TEST_CASE("there are ten small samples of at most 80 lines, and each says what it shows") {
   const auto files = sources({"samples/small"});
   CHECK(files.size() >= 10);
@@ -58,8 +79,20 @@ TEST_CASE("sample models have at most 120 lines, and each says what it shows") {
   CHECK(found.empty());
 }
 
-TEST_CASE("the FashionMNIST sample has at most 600 lines: the rest is the samples' room") {
-  const auto files = sources({"samples/fashion_mnist"});
+TEST_CASE("the first sample is one file of at most 160 lines, and includes firn alone") {
+  const std::string text = read("samples/fashion_mnist.cpp");
+  CHECK(std::count(text.begin(), text.end(), '\n') <= 160);
+  for (std::size_t at = text.find("#include "); at != std::string::npos;
+       at = text.find("#include ", at + 1)) {
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    CAPTURE(line);
+    CHECK((line == "#include \"firn/firn.h\"" || line.find(".h>") == std::string::npos));
+    CHECK((line == "#include \"firn/firn.h\"" || line.find('<') != std::string::npos));
+  }
+}
+
+TEST_CASE("the sample of image models has at most 600 lines: the rest is samples/program") {
+  const auto files = sources({"samples/images"});
   std::ptrdiff_t lines = 0;
   for (const auto& file : files) {
     const std::string text = read(file);
@@ -137,8 +170,9 @@ TEST_CASE("no test has a name that ctest misreads: an open bracket or a semicolo
 TEST_CASE("no build file asks for arithmetic that breaks IEEE rules") {
   static const std::regex unsafe(
       "-(ffast-math|Ofast|ffinite-math-only|funsafe-math|use_fast_math)");
-  for (const char* file : {"CMakeLists.txt", "CMakePresets.json", "src/CMakeLists.txt",
-                           "cmake/FirnCompiler.cmake", "cmake/FirnCuda.cmake"}) {
+  for (const char* file :
+       {"CMakeLists.txt", "CMakePresets.json", "src/CMakeLists.txt", "cmake/FirnKernels.cmake",
+        "cmake/FirnCompiler.cmake", "cmake/FirnCuda.cmake"}) {
     std::istringstream lines(read(file));
     for (std::string line; std::getline(lines, line);) {
       const bool comment = line.find_first_not_of(" ") != std::string::npos &&

@@ -7,7 +7,7 @@
 
 #include "data/files.h"
 #include "firn/firn.h"
-#include "firn/io/onnx.h"
+#include "firn/onnx/export.h"
 #include "firn/io/safetensors.h"
 #include "firn/train/progress.h"
 #include "firn/train/record.h"

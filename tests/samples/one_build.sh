@@ -30,8 +30,11 @@ case "\$*" in
   *FIRN_TESTS=OFF*) echo FIRN_TESTS:BOOL=OFF >build/default/CMakeCache.txt ;;
   *) echo FIRN_TESTS:BOOL=ON >build/default/CMakeCache.txt ;;
 esac
-printf '#!/bin/bash\necho trained\n' >build/default/samples/fashion_mnist
-chmod +x build/default/samples/fashion_mnist
+for name in fashion_mnist images; do
+  mkdir -p build/default/samples/\$name
+  printf '#!/bin/bash\necho "%s trained: \$*"\n' \$name >build/default/samples/\$name/\$name
+  chmod +x build/default/samples/\$name/\$name
+done
 EOF
   cat >"$work/bin/ctest" <<'EOF'
 #!/bin/bash
@@ -52,7 +55,8 @@ go() {  # runs a script there; output in $said, what CMake was asked in $asked
 # ---- No GPU: the sample is built without CUDA, and the tests add it to the same folder ------------------
 fresh none
 go fashion-mnist
-expect "trained" "$said" "the sample runs"
+expect "fashion_mnist trained" "$said" "the sample runs"
+expect "--target sample_fashion_mnist;" "$asked" "and it alone is built"
 expect "--preset default -DFIRN_TESTS=OFF -DFIRN_CUDA=OFF;" "$asked" "without a GPU CUDA stays out"
 expect "to have it: cmake --preset default -DFIRN_CUDA=ON" "$said" "and the sample says so"
 go fashion-mnist
@@ -63,6 +67,27 @@ go fashion-mnist
 expect_not "--preset" "$asked" "after the tests the sample takes their build"
 go test -DFIRN_CUDA=OFF
 expect "--preset default -DFIRN_CUDA=OFF;" "$asked" "settings are the caller's"
+
+# ---- Options: what the program of one file does not know, the full program does ---------------------------
+for options in "--epochs 3 --precision bf16 --accumulate=2" "--precision=f16" "--epochs -3" "--epochs" "--help" "5"; do
+  # shellcheck disable=SC2086
+  go fashion-mnist $options
+  expect "--target sample_fashion_mnist;" "$asked" "$options"
+  expect "fashion_mnist trained: $options" "$said" "$options"
+  expect_not "full program" "$said" "$options"
+done
+while read -r option options; do
+  # shellcheck disable=SC2086
+  go fashion-mnist $options
+  expect "--target sample_images;" "$asked" "$options"
+  expect "fashion_mnist.cpp has no ${option/:/ }, so the full program" "$said" "$options"
+  expect "images trained: $options" "$said" "$options"
+done <<'EOF'
+--optimizer --epochs 1 --optimizer sgd
+--data --epochs 1 --data=folder
+--precision:fp16 --precision fp16
+--precision=amp-bf16 --precision=amp-bf16
+EOF
 
 # ---- A GPU -----------------------------------------------------------------------------------------------
 fresh gpu

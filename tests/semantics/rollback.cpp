@@ -346,12 +346,15 @@ TEST_CASE("[S22] a point is not rolled back while a backward pass of the cycle r
   std::string said;
   RollbackPoint start;
   const Tensor hidden = first(x);
+  randn({2});
+  const RandomKey drawn = default_generator().get();
   add_hook(hidden, [&](const Tensor& gradient) {
     said = error_of([&] { start.roll_back(); });
     return gradient;
   });
   opt.backward(mse_loss(second(hidden), y));
   CHECK(mentions(said, {"backward pass", "running"}));
+  CHECK(default_generator().get().offset == drawn.offset);  // nothing was put back
   CHECK(opt.step().applied());
 }
 

@@ -62,7 +62,7 @@ class ImageDataset : public Dataset {
   /// Sample {x, label i64 []}. Throws Error unless images are u8 [n, ...] and labels u8, i32 or i64
   /// [n], on the CPU, and the options make sense.
   explicit ImageDataset(const LabelledImages& set, const ImageOptions& options = {});
-  /// Of any set, such as files that are decoded when they are taken. Throws Error unless the
+  /// Takes any set, such as files that are decoded when they are taken. Throws Error unless the
   /// options make sense. A sample whose field 0 is no u8 image throws Error when it is taken.
   explicit ImageDataset(const Dataset& set, const ImageOptions& options = {});
 

@@ -13,11 +13,8 @@
 #include "firn/data/dataset.h"
 #include "firn/device.h"
 #include "firn/dist/group.h"
+#include "firn/io/resumable.h"
 #include "firn/tensor.h"
-
-namespace firn::io {
-struct RunAccess;
-}
 
 namespace firn::data {
 
@@ -65,14 +62,8 @@ struct LoaderOptions {
   Device device = default_device();
 };
 
-/// A place in the sequence of a loader's batches: `sample` samples of epoch `epoch` have been
-/// taken. All that has to be saved of a loader.
-struct LoaderPosition {
-  std::int64_t epoch = 0;   ///< from 0
-  std::int64_t sample = 0;  ///< samples of the epoch that were taken
-
-  bool operator==(const LoaderPosition&) const noexcept = default;
-};
+/// A place in the sequence of a loader's batches. All that has to be saved of a loader.
+using LoaderPosition = io::BatchPosition;
 
 /// What a Loader delivers: the collated fields of some samples.
 struct LoaderBatch {
@@ -129,7 +120,7 @@ struct LoaderStats {
 ///
 /// One thread at a time uses a loader. It runs its own threads from the first batch on; each
 /// computes on one CPU thread. A child of fork() starts threads of its own.
-class Loader {
+class Loader : public io::Resumable {
  public:
   /// Throws Error unless batch >= 1, workers and prefetch are 0 to 1024, window >= 1, and at most
   /// one of `pad` and `collate` is given. Throws Error if there are weights or lengths, but not one
@@ -137,7 +128,7 @@ class Loader {
   /// there are weights without shuffle.
   explicit Loader(Dataset set, LoaderOptions options = {});
   /// Waits until its threads have made the batches that they are at.
-  ~Loader();
+  ~Loader() override;
   Loader(Loader&& other) noexcept;
   Loader& operator=(Loader&& other) noexcept;
 
@@ -154,12 +145,12 @@ class Loader {
   /// What the order of the samples depends on, as a text: positions of another loader mean the same
   /// here if the texts are equal. Batch size and threads are no part of it, unless `lengths` are
   /// given: batches are then made with the order.
-  std::string order_description() const;
+  std::string order_description() const override;
 
   /// Behind the last batch that was delivered. In the body of a loop that is the batch in hand, and
   /// after the last batch of epoch e {e, samples()}, if batches are whole since then. The end of
   /// the loop moves it to {e + 1, 0}.
-  LoaderPosition position() const;
+  LoaderPosition position() const override;
   /// Goes to a position, also to one between two batches of this loader; batches then follow from
   /// there. Takes no longer for a large set. Throws Error unless epoch >= 0 and 0 <= sample <=
   /// set.size().
@@ -181,11 +172,9 @@ class Loader {
   LoaderStats stats() const;
 
  private:
-  friend struct io::RunAccess;
-  /// The part of seek() that may throw, or take memory. The result does the rest.
-  std::function<void()> prepare_seek(LoaderPosition position) const;
-  /// In front of the batch in hand; without one, position().
-  LoaderPosition before_batch() const;
+  std::int64_t set_size() const override { return dataset().size(); }
+  LoaderPosition before_batch() const override;
+  std::function<void()> prepare_seek(LoaderPosition position) const override;
 
   struct State;
   State& state() const;

@@ -9,10 +9,6 @@
 #include "firn/data/images.h"
 #include "firn/data/loader.h"
 
-namespace firn::io {
-struct RunAccess;
-}
-
 namespace firn::data {
 
 /// Images and their labels, as next() of ResidentBatches makes them.
@@ -33,7 +29,7 @@ struct Batch {
 ///
 /// It stands at the start of epoch 0 when it is made. Positions are those of the Loader: a run
 /// saved with one goes on with the other, in this loop at the very batch.
-class ResidentBatches {
+class ResidentBatches : public io::Resumable {
  public:
   /// Reads each image of the set once. If the set below is random itself, such as a Map with a
   /// Generator, every epoch has the images of epoch 0, and a Loader's are others.
@@ -49,7 +45,7 @@ class ResidentBatches {
   /// Samples per epoch: all of the set, less a dropped last batch.
   std::int64_t samples() const;
   /// Samples of the set.
-  std::int64_t set_size() const;
+  std::int64_t set_size() const override;
   /// Those that it was made with.
   const LoaderOptions& options() const;
 
@@ -66,19 +62,16 @@ class ResidentBatches {
   Batch next(std::int64_t count);
 
   /// The epoch, and how many of its samples have been taken.
-  LoaderPosition position() const;
+  LoaderPosition position() const override;
   /// Goes to a position, also to one between two batches; batches then follow from there. Throws
   /// Error unless epoch >= 0 and 0 <= sample <= set_size(). Not while a graph is captured.
   void seek(LoaderPosition position);
   /// Loader::order_description() of a loader with these options.
-  std::string order_description() const;
+  std::string order_description() const override;
 
  private:
-  friend struct io::RunAccess;
-  /// The part of seek() that may throw, or take memory. The result does the rest.
-  std::function<void()> prepare_seek(LoaderPosition position) const;
-  /// In front of the batch that was taken last; without one, position().
-  LoaderPosition before_batch() const;
+  LoaderPosition before_batch() const override;
+  std::function<void()> prepare_seek(LoaderPosition position) const override;
 
   struct State;
   State& state() const;

@@ -17,10 +17,6 @@
 namespace firn {
 class Generator;
 }
-namespace firn::data {
-class Loader;
-class ResidentBatches;
-}  // namespace firn::data
 namespace firn::nn {
 class Module;
 }
@@ -29,6 +25,8 @@ class Optimizer;
 }
 
 namespace firn::io {
+
+class Resumable;
 
 /// A part of a run, by its name in the file. It refers to the object, which must outlive it.
 class RunPart {
@@ -42,13 +40,10 @@ class RunPart {
   /// cycle does not have. Throws Error, when saved or loaded, in the scope of AveragedWeights.
   RunPart(optim::Optimizer& optimizer);  // NOLINT(google-explicit-constructor)
   RunPart(std::string name, optim::Optimizer& optimizer);
-  /// The position in the data. The size of the set, seed and shuffling must be those of the file;
-  /// batch size and threads may differ.
-  RunPart(data::Loader& loader);  // NOLINT(google-explicit-constructor)
-  RunPart(std::string name, data::Loader& loader);
-  /// The same of ResidentBatches, which may have another micro-batch than the file's.
-  RunPart(data::ResidentBatches& batches);  // NOLINT(google-explicit-constructor)
-  RunPart(std::string name, data::ResidentBatches& batches);
+  /// The position of a data::Loader or of data::ResidentBatches, as "loader". The size of the set,
+  /// seed and shuffling must be those of the file; batch size and threads may differ.
+  RunPart(Resumable& batches);  // NOLINT(google-explicit-constructor)
+  RunPart(std::string name, Resumable& batches);
   /// A random stream. default_generator() of the calling thread is part of every run, as "rng",
   /// unless another part has that name. If ranks draw other numbers, the file has the streams of
   /// all. A rank beyond those gets the seed that seed_thread() derives from the first rank's.

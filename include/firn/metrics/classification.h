@@ -51,7 +51,7 @@ class Confusion final : public SumMetric {
   /// Row t, column p: the samples of class t that were taken for p. Waits for the device.
   std::vector<std::vector<std::int64_t>> matrix() const;
   /// Adds the matrix as "confusion", a list of rows.
-  void add_details(train::Record& details) const override;
+  void add_details(io::Record& details) const override;
 
  private:
   Tensor sums_of(const Tensor& output, const Tensor& target) const override;

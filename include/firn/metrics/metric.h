@@ -24,7 +24,7 @@
 namespace firn::dist {
 class Group;
 }
-namespace firn::train {
+namespace firn::io {
 class Record;
 }
 
@@ -98,7 +98,7 @@ class Metric {
   /// was.
   virtual void combine(const dist::Group& group) = 0;
   /// Adds what the log of an epoch says beside the figures, such as a matrix; the default nothing.
-  virtual void add_details(train::Record& details) const { (void)details; }
+  virtual void add_details(io::Record& details) const { (void)details; }
 
  protected:
   Metric() = default;

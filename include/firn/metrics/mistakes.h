@@ -33,7 +33,8 @@ struct Mistake {
 /// Keeps the samples with the largest probabilities of wrong classes, among equal ones the first.
 /// Outputs are logits [n, C], targets are classes [n], inputs are pictures with 1 or 3 channels.
 /// Pictures of more than 48 pixels a side lose rows and columns. It has no figures: values() is
-/// empty. A sample whose probabilities are NaN, as those of a logit that is NaN or +inf, is left out.
+/// empty. A sample whose probabilities are NaN, as those of a logit that is NaN or +inf, is left
+/// out.
 class Mistakes final : public Metric {
  public:
   using Options = MistakesOptions;
@@ -51,7 +52,7 @@ class Mistakes final : public Metric {
   std::vector<Mistake> list() const;
   /// Adds "mistakes", a list of {true, predicted, probability, image}: the image is a data URI of a
   /// BMP file. With "classes", a list of names in the same details, the page shows these.
-  void add_details(train::Record& details) const override;
+  void add_details(io::Record& details) const override;
 
  private:
   /// Scores f32 [k], in descending order, -1 for no mistake; classes i64 [k, 2]; pictures f32 [k,

@@ -110,7 +110,7 @@ class ModuleLink {
   ModuleLink& operator=(ModuleLink&& from) noexcept;
   ~ModuleLink() { cut(); }
 
-  /// Of the module that has this link as a member.
+  /// The place of the module that has this link as a member.
   std::shared_ptr<const Place> place(Module& m);
   /// Throws Error if the module was destroyed or assigned to.
   static Module& at(const Place& place);

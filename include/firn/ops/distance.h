@@ -17,7 +17,7 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, std::int64_t axis = 1
 /// is computed in f32 (f64 for f64) and rounded once. Floating dtypes.
 Tensor normalize(const Tensor& x, std::int64_t axis = 1, double eps = 1e-12);
 
-/// Of pairwise_distance().
+/// Options of pairwise_distance().
 struct DistanceOptions {
   double p = 2;       ///< of the norm; 2: Euclidean, 1: sums of absolute values, inf: largest one
   double eps = 1e-6;  ///< added to each difference

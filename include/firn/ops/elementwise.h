@@ -128,11 +128,11 @@ Tensor fmod(const Tensor& a, double b);
 Tensor remainder(const Tensor& a, const Tensor& b);
 Tensor remainder(const Tensor& a, double b);
 
-/// Of a != 0 and b != 0, as bool; no dtype that is stored only. NaN is not 0. There is no gradient.
+/// Combine a != 0 and b != 0, as bool; no dtype that is stored only. NaN is not 0. No gradient.
 Tensor logical_and(const Tensor& a, const Tensor& b);
 Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
-/// Of each bit of integers, or of bools. There is no gradient.
+/// Combine each bit of integers, or bools. There is no gradient.
 Tensor bitwise_and(const Tensor& a, const Tensor& b);
 Tensor bitwise_and(const Tensor& a, double b);
 Tensor bitwise_or(const Tensor& a, const Tensor& b);

@@ -31,7 +31,7 @@ namespace firn {
 /// of size 1 in one operand is summed in the other first, and rounded to the dtype.
 /// The result may be a view that is not contiguous, or of the operand if there is only one.
 ///
-/// Of more operands the cheapest pair is contracted first: the one with the fewest multiplications,
+/// With more operands, the cheapest pair is contracted first: that with the fewest multiplications,
 /// then with the smallest result, then the first. Each result between is rounded to the dtype. A
 /// single operand may have integers, too, and its sums are those of sum(): i64. No dtype that is
 /// stored only.

@@ -63,7 +63,7 @@ class LossScale {
 
   /// What decides the scale.
   Kind kind() const noexcept { return kind_; }
-  /// Of dynamic scaling.
+  /// The options of dynamic scaling.
   const DynamicLossScale& options() const noexcept { return options_; }
 
  private:

@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <utility>
 
 namespace firn {
 
@@ -79,13 +80,22 @@ namespace runtime {
 /// rolls back.
 bool rollback_wanted() noexcept;
 
+/// Puts a thing back as it was. Where a std::function<void()> is given, there is no check.
+struct PutBack {
+  PutBack(std::function<void()> put, std::function<void()> may = {})  // NOLINT: implicit
+      : put_back(std::move(put)), check(std::move(may)) {}
+  std::function<void()> put_back;  ///< may be called several times
+  std::function<void()> check;     ///< throws if the thing cannot be put back now
+};
+
 /// Call it before a change that a RollbackPoint must be able to take back. `what` is an address
 /// that stands for the thing among those of its kind, and stays its own until the point ends: the
 /// result of save() holds it. If a point does not know `what` yet, save() is called, once for all
 /// such points. It returns what puts the thing back as it is now, which may be called several
 /// times. Throws what save() throws; then change nothing. Without a point nothing happens.
-void before_change(Rollback kind, const void* what,
-                   const std::function<std::function<void()>()>& save);
+/// roll_back() calls the result's `check`, if there is one, before it puts anything back: the thing
+/// throws there if it cannot be put back now.
+void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save);
 
 }  // namespace runtime
 }  // namespace firn

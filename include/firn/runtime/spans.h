@@ -65,7 +65,7 @@ class Span {
 
   /// Whether it is recorded.
   bool on() const noexcept { return on_; }
-  /// Of a kernel, before it runs: where, on what, how much. On a CUDA device events then measure
+  /// Notes where a kernel will run, on what, and how much. On a CUDA device events then measure
   /// its time, but not while a graph is captured.
   void runs(Stream stream, DType dtype, Work work) noexcept;
 

@@ -116,7 +116,7 @@ class Storage : public RefCounted {
   ~Storage() = default;
   /// Gives the memory back to whom it came from.
   void give_back() noexcept;
-  /// Of the plan that this thread makes.
+  /// The number of writes that the plan of this thread has noted.
   std::uint32_t writes_of_plan() const noexcept;
 
   /// What a plan would have written.

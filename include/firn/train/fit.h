@@ -58,7 +58,7 @@ struct EpochReport {
   /// Mean over the samples of FitOptions::validate, or the "loss" of FitOptions::evaluate. NaN if
   /// there is none, and if no sample has a weight.
   double validation_loss = 0;
-  /// Of FitOptions::metrics and evaluate, and what callbacks have added.
+  /// Values of FitOptions::metrics and evaluate, and those that callbacks have added.
   std::vector<metrics::Value> metrics;
   /// What metrics and callbacks add to the record of the epoch beside numbers, such as a confusion
   /// matrix.

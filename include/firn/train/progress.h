@@ -27,7 +27,7 @@ std::string progress_bar(const std::string& label, std::int64_t done, std::int64
 /// The progress of a pass over some samples, on stderr: a bar on a terminal, else lines.
 class Progress {
  public:
-  /// Of `total` samples, `done` were done before, and are no part of the rate.
+  /// `done` of the `total` samples were done before, and do not count for the rate.
   Progress(std::string label, std::int64_t total, std::int64_t done = 0);
   /// Ends the line of a bar that an exception or interrupt stopped half-way.
   ~Progress();

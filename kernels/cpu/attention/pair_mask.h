@@ -9,7 +9,7 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Of a block of pairs: how many are seen.
+/// How many pairs of a block are seen.
 enum class Cover { none, some, all };
 
 /// The options of a call that hide pairs.

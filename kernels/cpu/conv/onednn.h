@@ -33,9 +33,9 @@ class OnednnConv {
   /// only.
   virtual void pack(const void* plain, void* packed) const = 0;
   virtual void unpack(const void* packed, void* plain) const = 0;
-  /// Of a block of shapes[shape]. forward: reads x, weights and bias (f32), writes y. data: reads y
-  /// (dy) and weights, writes x (dx). weight: reads x and y (dy), writes weights. Runs in a chunk
-  /// that has scratch memory.
+  /// Computes a block of shapes[shape]. forward: reads x, weights and bias (f32), writes y. data:
+  /// reads y (dy) and weights, writes x (dx). weight: reads x and y (dy), writes weights. Runs in a
+  /// chunk that has scratch memory.
   virtual void run(std::size_t shape, const void* x, const void* weights, const float* bias,
                    const void* y) const = 0;
 };

@@ -23,7 +23,7 @@ constexpr int kWidth = TileF::size, kColumns = 2 * kWidth;
 /// Rows of a block. Its sums fill half of AVX-512's 32 registers. Of 16 registers they take 12:
 /// with 8 sums each would wait for its multiply-add before.
 constexpr int kRows = kWidth == 16 ? 8 : 6;
-/// Of k: a right panel of that depth stays in the L1 cache.
+/// Depth in k of a right panel that stays in the L1 cache.
 constexpr int64_t kDepth = 8192 / kColumns;
 
 std::size_t left_bytes(int64_t m, int64_t k) {

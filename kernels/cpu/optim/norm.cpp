@@ -89,7 +89,7 @@ void add_partials(std::span<const OptimizerArena> arenas, math::GradientSummary&
     }
 }
 
-/// Of the parameters with a flag that is not 0.
+/// Summarizes the parameters with a flag that is not 0.
 math::GradientSummary summary_of(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                                  const math::StepPolicy& policy, const std::uint8_t* touched) {
   math::GradientSummary sum = empty_summary(memory, touched);

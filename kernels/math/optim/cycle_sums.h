@@ -16,7 +16,7 @@ struct CycleSums {
   double unit = 1, scale = 1;               ///< of the gradients beside them
   double weight_total = 0, loss_total = 0;  ///< what the part adds to the totals of all cycles
 
-  /// Of a cycle that began when the totals were those of `before`.
+  /// The scalars of a cycle that began when the totals were those of `before`.
   FIRN_HD static CycleSums of(const SeedSums& sums, const SeedSums& before) noexcept {
     return {sums.micro_steps,
             sums.weight_sum,

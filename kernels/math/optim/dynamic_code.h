@@ -98,7 +98,7 @@ struct DynamicCode {
   }
 
   /// q of the value nearest to `a`, and a part below 1; 0 <= a <= 1, or a little more by rounding.
-  /// Of 0 it is less than 1, of the unsigned value 1 it is 257, whose low 8 bits are 1.
+  /// For 0 it is less than 1; for the unsigned value 1 it is 257, whose low 8 bits are 1.
   template <class V>
   FIRN_HD static V steps(V a) {
     constexpr ByDecade borders = encode_borders(), slopes = encode_slopes();

@@ -19,8 +19,8 @@ struct ScheduleTable {
   std::int64_t count = 0;
 };
 
-/// Of x steps in cycles of which each is `factor` times as long as the one before, the first of
-/// `length` steps: the share of the last cycle that has passed. 64 cycles at most become longer.
+/// The share of the last cycle that has passed after x steps. The first cycle has `length` steps,
+/// and each is `factor` times as long as the one before, up to 64 of them.
 FIRN_HD inline double share_of_cycle(double x, double length, double factor) {
   for (int i = 0; i < 64 && factor > 1 && x >= length; ++i) {
     x -= length;

@@ -99,7 +99,7 @@ class Segment final : public RefCounted {
     DType dtype;
     Shape shape;
     Tensor hash = {};  ///< i64 [1]; undefined if it is not compared
-    // Of a tensor that is not computed again:
+    // For a tensor that is not computed again:
     Strides strides = {};
     std::int64_t offset = 0;
     std::shared_ptr<Away> away = {};

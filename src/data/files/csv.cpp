@@ -139,7 +139,7 @@ struct CsvTable::State {
   /// it then stands at another one.
   bool add_rows(CsvReader& reader, std::size_t most);
   const Column& at(const std::string& name) const;
-  /// Of a field that is trimmed.
+  /// Whether a trimmed field stands for a missing value.
   bool is_missing(std::string_view field) const {
     return field.empty() ||
            std::find(missing_texts.begin(), missing_texts.end(), field) != missing_texts.end();

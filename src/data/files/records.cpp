@@ -178,7 +178,7 @@ class Records : public DatasetSource {
     return {&shard, begin, static_cast<std::size_t>(ends_[at] - begin)};
   }
 
-  /// Of the next record of a shard.
+  /// The place of the next record of a shard.
   Place place_after(const Place& place, std::int64_t index) const {
     const std::uint64_t begin = place.begin + place.bytes;
     return {place.shard, begin,
@@ -217,7 +217,7 @@ class Records : public DatasetSource {
                       kDamaged, kOp);
   }
 
-  /// Of a record in scratch memory it overwrites the stored sum and the 4 bytes before it.
+  /// In scratch memory, it overwrites the stored sum and the 4 bytes before it.
   static void verify(std::int64_t index, const Place& place, unsigned char* record) {
     const auto stored = records::get<std::uint32_t>(record);
     std::uint32_t crc = 0;

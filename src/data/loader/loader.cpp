@@ -56,7 +56,7 @@ struct Loader::State {
   /// Takes the next batch of the epoch in hand and moves behind it; false at the epoch's end.
   bool next();
   void begin_loop() noexcept;
-  /// Of an epoch in which no batch came: a loop until enough steps were done would never end.
+  /// Warns if no batch came in an epoch: a loop until enough steps were done would never end.
   void warn_if_empty();
   /// Tells RollbackPoints of this thread where the loader is.
   static void about_to_move(const std::shared_ptr<State>& s) {
@@ -243,7 +243,8 @@ void Loader::Iterator::advance() try {
              "the loader of this loop is gone");
   FIRN_CHECK(loop_ != s.at.at_end, kOp, "begin() or epoch() starts the next one",
              "this loop has come to its end");
-  FIRN_CHECK(loop_ == s.at.loop, kOp, "begin a loop anew after seek() or load_run(), and run one at a time",
+  FIRN_CHECK(loop_ == s.at.loop, kOp,
+             "begin a loop anew after seek() or load_run(), and run one at a time",
              "seek(), load_run() or another loop has moved the loader of this loop, or it was "
              "rolled back");
   State::about_to_move(state_);

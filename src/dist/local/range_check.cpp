@@ -5,7 +5,7 @@
 namespace firn::dist {
 namespace {
 
-/// Of the ranges seen so far, the one that ends last, and the one of another rank that does.
+/// The range seen so far that ends last, and the last one of any other rank.
 class Furthest {
  public:
   void add(const std::byte* end, int rank) noexcept {

@@ -37,7 +37,7 @@ std::string text_of(int result) {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
-/// Of the job, known when its group is made.
+/// Facts about the job, known when its group is made.
 struct Facts {
   bool serves_threads = false, spans_machines = false;
 };

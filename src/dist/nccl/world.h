@@ -109,7 +109,7 @@ class NcclWorld {
   void watch_from(Queued queued, Stream stream, const std::function<void()>& fn);
   void watch() noexcept;
   void look();
-  /// Of these two, the callers hold the lock.
+  /// The callers of these two hold the lock.
   void break_up(const char* op, std::string text, std::string hint, int peer) noexcept;
   [[noreturn]] void throw_broken(const char* op);
   std::string failure(const char* function, ncclResult_t result) const;

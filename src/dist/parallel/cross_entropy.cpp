@@ -144,8 +144,8 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
     const Tensor x = cast(logits.detach(), compute).contiguous().reshape({count, n});
     most = x.max({1}, true).contiguous();
     group.all_reduce(most, Reduce::max);
-    // Of x - m, so that nothing is lost of large logits. One exchange for all sums: of e^(x - m),
-    // of the target's logit, of logits.
+    // The sums are of x - m, so that large logits lose nothing. One exchange has them all: that of
+    // e^(x - m), that of the target's logit, and that of logits.
     const Tensor sums = zeros({smooth > 0 ? 3 : 2, count}, compute, logits.device());
     const Tensor shifted = x - most;
     sums[0].copy_(exp(shifted).sum({1}));

@@ -50,7 +50,7 @@ class GradientBuckets final : public autograd::Collector {
   ParamStore& store_;
   std::unordered_map<const autograd::Leaf*, std::size_t> parameters_;
   std::vector<std::size_t> bucket_of_;  ///< of each parameter
-  // Of the pass under way:
+  // The pass under way:
   bool running_ = false, lost_ = false;
   Take take_;
   std::vector<Tensor> memory_;      ///< of each bucket; undefined: no gradient yet, or no more

@@ -37,7 +37,7 @@ class OverlappedSums final : public autograd::Collector {
   const autograd::Peers& peers_;
   const std::vector<ParamStore::Bucket> pieces_;
   std::unordered_map<const autograd::Leaf*, std::size_t> piece_of_;
-  // Of the pass under way:
+  // The pass under way:
   std::vector<std::int64_t> open_;  ///< leaves of each piece that are awaited
   std::size_t next_ = 0;            ///< to be exchanged
   double factor_ = 1;

@@ -116,7 +116,7 @@ struct Checkpoints::State {
     return out;  // names of as many digits are in the order of their steps
   }
 
-  /// Of equally good ones the newest.
+  /// The best one, and the newest of equally good ones.
   std::optional<Checkpoint> best(const std::vector<Checkpoint>& all) const {
     std::optional<Checkpoint> found;
     if (options.best == BestMetric::none) return found;

@@ -151,7 +151,7 @@ class PartsFile {
     }
   };
 
-  /// Of rank 0. Returns the places and the size of the file, as bytes.
+  /// Called on rank 0. Returns the places and the size of the file, as bytes.
   std::string lay_out(const std::vector<RunEntry>& entries, std::span<const Metadata> metadata) {
     for (const RunEntry& e : entries) whole_.push_back({e.name, e.tensor});
     sums_.emplace(whole_);
@@ -170,7 +170,7 @@ class PartsFile {
     return {reinterpret_cast<const char*>(places.data()), places.size() * sizeof(Place)};
   }
 
-  /// Of the others.
+  /// Called on the other ranks.
   void take_places(const std::vector<RunEntry>& entries, const std::string& table) {
     std::vector<Place> places(table.size() / sizeof(Place));
     std::memcpy(places.data(), table.data(), table.size());
@@ -239,7 +239,7 @@ class PartsFile {
     });
   }
 
-  /// Of an entry with parts.
+  /// The checksum of an entry with shards.
   std::int64_t crc_of_all(std::size_t entry) {
     const Divided& d = divided_[entry];
     std::uint32_t out = 0;

@@ -31,7 +31,7 @@ std::string text_of(const Tensor& t) {
 /// Collects differences; the error lists them all, up to a limit.
 class Differences {
  public:
-  /// Of a setting, which may differ if that is asked for.
+  /// Adds a difference of a setting, which may differ if that is asked for.
   template <class... Args>
   void add_setting(fmt::format_string<Args...> format, Args&&... args) {
     ++settings_;

@@ -23,7 +23,7 @@ constexpr const char* kVersion = "firn.run";
 std::int64_t crc_of(const Tensor& on_the_cpu) {
   return crc32(0, on_the_cpu.view().data, on_the_cpu.bytes());
 }
-/// Of the header's length, as the file begins with it, and of the header.
+/// The checksum of the header's length, with which the file begins, and of the header.
 std::int64_t crc_of_header(const std::string& header) {
   const std::uint64_t length = header.size();
   return crc32(crc32(0, &length, sizeof length), header.data(), header.size());

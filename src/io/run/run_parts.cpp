@@ -10,16 +10,14 @@
 
 #include "autograd/cycle.h"
 #include "base/check.h"
-#include "firn/data/loader.h"
-#include "firn/data/resident_batches.h"
 #include "firn/dist/group.h"
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
 #include "nn/shown_weights.h"
 #include "nn/tree.h"
 #include "optim/inside.h"
-#include "tensor/impl.h"
 #include "optim/report/describe.h"
+#include "tensor/impl.h"
 
 namespace firn::io {
 namespace {
@@ -127,26 +125,24 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   return out;
 }
 
-/// The position of a Loader or of ResidentBatches, and a text about the order that it is a position
-/// in.
-template <class Loader>
-std::vector<RunSlot> loader_slots(const std::string& name, const Loader& loader,
-                                  std::int64_t samples) {
-  const data::LoaderPosition at = loader.position();
-  const data::LoaderPosition before = RunAccess::before_batch(loader);
+/// The position of a source of batches, and a text about the order that it is a position in.
+std::vector<RunSlot> batch_slots(const std::string& name, const Resumable& batches) {
+  const BatchPosition at = batches.position();
+  const BatchPosition before = RunAccess::before_batch(batches);
   RunSlot slot{name, numbers({at.epoch, at.sample})};
   slot.before_batch = numbers({before.epoch, before.sample});
-  slot.prepare = [name, samples, &loader](const Tensor& read) -> std::function<void()> {
+  slot.prepare = [name, &batches](const Tensor& read) -> std::function<void()> {
     const auto* const words = read.view().as<std::int64_t>();
-    const data::LoaderPosition to{words[0], words[1]};
+    const BatchPosition to{words[0], words[1]};
+    const std::int64_t samples = RunAccess::set_size(batches);
     FIRN_CHECK(to.epoch >= 0 && to.sample >= 0 && to.sample <= samples, "load_run",
                "the file was not written by save_run()",
                "\"{}\" is at sample {} of epoch {}, and the set has {} samples", name, to.sample,
                to.epoch, samples);
-    return RunAccess::prepare_seek(loader, to);
+    return RunAccess::prepare_seek(batches, to);
   };
   return {std::move(slot),
-          slot_of_text(name + ".order", loader.order_description(), RunSlot::Text::must_agree)};
+          slot_of_text(name + ".order", batches.order_description(), RunSlot::Text::must_agree)};
 }
 
 template <class Fn>
@@ -186,19 +182,11 @@ RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
                       [&optimizer] { return optim::ranks_of(optimizer); },
                       [&optimizer] { optim::gather_state(optimizer); }});
 }
-RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
-RunPart::RunPart(std::string name, data::Loader& loader) {
+RunPart::RunPart(Resumable& batches) : RunPart("loader", batches) {}
+RunPart::RunPart(std::string name, Resumable& batches) {
   check_name(name);
-  source_ = source_of(&loader, [name = std::move(name), &loader](SlotsOf) {
-    return loader_slots(name, loader, loader.dataset().size());
-  });
-}
-RunPart::RunPart(data::ResidentBatches& batches) : RunPart("loader", batches) {}
-RunPart::RunPart(std::string name, data::ResidentBatches& batches) {
-  check_name(name);
-  source_ = source_of(&batches, [name = std::move(name), &batches](SlotsOf) {
-    return loader_slots(name, batches, batches.set_size());
-  });
+  source_ = source_of(
+      &batches, [name = std::move(name), &batches](SlotsOf) { return batch_slots(name, batches); });
 }
 RunPart::RunPart(std::string name, Generator& generator) {
   check_name(name);
@@ -296,7 +284,7 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, Sl
       all.push_back(std::move(slot));
     }
   }
-  // Of a divided weight, to ask for the address would bring it here.
+  // Asking for the address of a sharded weight would gather it.
   const auto place_of = [](const RunSlot& s) {
     const auto& storage = s.tensor.storage();
     const void* const address = storage->is_lent() ? &*storage : s.tensor.view().data;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "autograd/peers.h"
-#include "firn/data/loader.h"
+#include "firn/io/resumable.h"
 #include "firn/io/run.h"
 #include "firn/random.h"
 #include "optim/store/state_entry.h"
@@ -25,12 +25,12 @@ struct RunSlot {
   /// Checks a value that was read, of the tensor's shape and dtype, and takes the memory that it
   /// needs; may throw. The result puts the value in place and must not throw.
   std::function<std::function<void()>(const Tensor&)> prepare = {};
-  /// Of a text that describes an object: load_run() compares it and writes nothing.
+  /// For a text that describes an object: load_run() compares it and writes nothing.
   enum class Text : std::uint8_t { none, must_agree, may_differ_if_allowed };
   Text text = Text::none;
   /// Whether this run has nothing there to save: a gradient that the cycle has not collected.
   bool left_out = false;
-  /// Of a gradient: element `index` of the entry `needed_by` says whether the file has it.
+  /// For a gradient: element `index` of the entry `needed_by` says whether the file has it.
   std::string needed_by = {};
   std::int64_t index = 0;
   bool any_rows = false;                          ///< see optim::StateEntry
@@ -51,7 +51,7 @@ enum class SlotsOf : std::uint8_t { this_rank, all_ranks };
 struct RunPart::Source {
   const void* object = nullptr;  ///< what the part refers to
   std::function<std::vector<RunSlot>(SlotsOf)> slots;
-  // Of an optimizer:
+  // For an optimizer:
   std::function<autograd::StepRanks()> ranks = {};
   std::function<void()> gather = {};  ///< a call of all ranks, before slots(SlotsOf::all_ranks)
   bool optional = false;
@@ -62,15 +62,11 @@ struct RunAccess {
   static void set_source(RunPart& part, std::shared_ptr<const RunPart::Source> source) {
     part.source_ = std::move(source);
   }
-  /// Of a Loader or of ResidentBatches.
-  template <class Loader>
-  static data::LoaderPosition before_batch(const Loader& loader) {
-    return loader.before_batch();
-  }
-  /// Of a Loader or of ResidentBatches.
-  template <class Loader>
-  static std::function<void()> prepare_seek(const Loader& loader, data::LoaderPosition position) {
-    return loader.prepare_seek(position);
+  // The private functions of a source of batches.
+  static std::int64_t set_size(const Resumable& batches) { return batches.set_size(); }
+  static BatchPosition before_batch(const Resumable& batches) { return batches.before_batch(); }
+  static std::function<void()> prepare_seek(const Resumable& batches, BatchPosition position) {
+    return batches.prepare_seek(position);
   }
 };
 

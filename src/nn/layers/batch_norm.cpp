@@ -142,7 +142,7 @@ Tensor BatchNorm::forward(const Tensor& x) {
   return batch_norm(x, weight, bias, Moments{running_mean, running_var}, eps_);
 }
 
-/// Of the quantum that this thread computes, by the moments of its batch.
+/// Normalises the chunk that this thread computes, by the moments of its batch.
 Tensor BatchNorm::normalize_in_batch(const Tensor& x, Moments& moments, double& count) {
   autograd::BatchParts* const parts = thread_context.batch_parts;
   FIRN_CHECK(parts, what_,

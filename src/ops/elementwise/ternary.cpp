@@ -96,7 +96,7 @@ Tensor ternary(TernaryOp op, const char* name, const Operands& x, Args args = {}
           }));
 }
 
-/// Of three tensors.
+/// Records the operation on three tensors.
 Tensor ternary(TernaryOp op, const char* name, const Tensor& a, const Tensor& b, const Tensor& c,
                Args args = {}) {
   for (const Tensor* t : {&a, &b, &c}) require_defined(name, *t);

@@ -22,7 +22,7 @@ struct VolumeGeometry {
   std::array<std::int64_t, 3> dilation{1, 1, 1};
   std::int64_t groups = 1;
 
-  /// Of the images.
+  /// The geometry of the images.
   kernels::ConvGeometry plane() const noexcept {
     return {.stride = {stride[1], stride[2]},
             .before = {before[1], before[2]},

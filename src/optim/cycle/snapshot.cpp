@@ -132,16 +132,15 @@ void remember_place(OptimizerImpl& impl) {
 void about_to_change_cycle(OptimizerImpl& impl) {
   if (!runtime::rollback_wanted()) [[likely]]
     return;
-  runtime::before_change(Rollback::gradients, impl.hooks.identity(),
-                         [&impl]() -> std::function<void()> {
-                           return [owner = impl.hooks.handle(),
-                                   kept = std::make_shared<const CycleSnapshot>(keep_cycle(impl))] {
-                             const auto alive = owner.lock();
-                             if (!alive) return;
-                             (*alive)->require_no_pass();
-                             put_back(**alive, *kept);
-                           };
-                         });
+  runtime::before_change(Rollback::gradients, impl.hooks.identity(), [&impl]() -> runtime::PutBack {
+    const auto kept = std::make_shared<const CycleSnapshot>(keep_cycle(impl));
+    const auto put = [owner = impl.hooks.handle(), kept] {
+      if (const auto alive = owner.lock()) put_back(**alive, *kept);
+    };
+    return {put, [owner = impl.hooks.handle()] {
+              if (const auto alive = owner.lock()) (*alive)->require_no_pass();
+            }};
+  });
 }
 
 void about_to_change_restored(const OptimizerImpl& impl) {

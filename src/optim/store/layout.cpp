@@ -123,7 +123,7 @@ WholeUpdates ParamStore::set_up_whole(const std::vector<Arena>& arenas,
     const Shape& shape = p.tensor.shape();
     const Strides strides = strides_in(shape, format_of(shape, p.tensor.strides()));
     const bool here = is_here(a, p);
-    // Of another rank's parameter a divided gradient has nothing here, and nothing reads it.
+    // A sharded gradient has nothing here of another rank's parameter, and nothing reads it.
     const bool missing = !here && a.grad.numel() < a.elements;
     out.add({.index = i,
              .name = p.name,

@@ -331,7 +331,7 @@ class ParamStore {
   Tensor state_memory(Owner owner, DType dtype, std::int64_t elements) const;
   WholeUpdates set_up_whole(const std::vector<Arena>& arenas,
                             const std::vector<kernels::OptimizerArena>& views) const;
-  /// Of the elements that are kept.
+  /// Makes the tables of the elements that are kept.
   void make_tables(const Arena& arena, Run& run) const;
   /// OptimizerArena::chunk_order of a whole arena's run; null if it is the order of the elements.
   Ref<Storage> chunk_order(const Run& run) const;

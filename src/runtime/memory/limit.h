@@ -21,7 +21,7 @@ std::size_t cgroup_limit(const char* membership, const char* root);
 /// them. Pages of files count as well, but the kernel gives them up.
 class GroupLimits {
  public:
-  /// Of the groups that have a limit now. Arguments as above.
+  /// Finds the groups that have a limit now. The arguments are those above.
   GroupLimits(const char* membership, const char* root);
 
   /// Whether no group has a limit.

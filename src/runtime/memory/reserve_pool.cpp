@@ -15,7 +15,7 @@ namespace firn {
 namespace memory {
 namespace {
 
-/// Of addresses to measure with. Nothing of it is in memory until somebody writes there.
+/// Bytes of addresses to measure with. The system allocates pages on their first write.
 constexpr std::size_t kSpace = std::size_t{1} << 36;
 constexpr std::size_t kAligned = 256;
 

@@ -19,8 +19,8 @@
 namespace firn::memory {
 namespace {
 
-/// Of each mapping that blocks are cut from. Nothing of it is in memory until somebody writes
-/// there.
+/// Bytes of each mapping that blocks are cut from. The system allocates pages on their first
+/// write.
 constexpr std::size_t kSpace = std::size_t{1} << 36;
 /// The only one where address space counts, and the largest block that comes from it: what the host
 /// writes itself is small.

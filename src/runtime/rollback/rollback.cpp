@@ -30,7 +30,7 @@ struct RollbackPoint::Impl {
   };
   struct Change {
     Thing thing;
-    std::shared_ptr<const std::function<void()>> put_back;  ///< null once that is done
+    std::shared_ptr<const runtime::PutBack> put_back;  ///< null once that is done
   };
 
   explicit Impl(std::uint8_t kinds) noexcept : covered(kinds) {}
@@ -44,6 +44,8 @@ struct RollbackPoint::Impl {
   bool covers(Rollback kind) const noexcept { return (covered & bit(kind)) != 0; }
   bool lacks(const Thing& t) const { return covers(t.kind) && !known.contains(t); }
 
+  /// Throws if one of these kinds cannot be put back now.
+  void check(std::uint8_t kinds) const;
   /// Throws the first error at the end.
   void put_back(std::uint8_t kinds);
   void forget_done();
@@ -93,11 +95,11 @@ class RollbackSeam {
   }
 
   static void before_change(const Point::Thing& thing,
-                            const std::function<std::function<void()>()>& save) {
+                            const std::function<runtime::PutBack()>& save) {
     bool lacking = false;
     for (const Point* p = innermost(); p; p = p->outer) lacking = lacking || p->lacks(thing);
     if (!lacking) return;
-    const auto put_back = std::make_shared<const std::function<void()>>(save());
+    const auto put_back = std::make_shared<const runtime::PutBack>(save());
     for (Point* p = innermost(); p; p = p->outer) {
       if (!p->lacks(thing)) continue;
       p->changes.push_back({thing, put_back});
@@ -107,6 +109,7 @@ class RollbackSeam {
 
   static void roll_back(Point& point, std::uint8_t kinds) {
     drop_abandoned();
+    point.check(kinds);
     // What is put back is no new change, neither for this point nor for those around it, which know
     // all that this one knows.
     Point* const points = innermost();
@@ -148,13 +151,18 @@ const Inherited inherited_points{&RollbackSeam::share};
 memory::SilentRollback::SilentRollback() noexcept : points_(RollbackSeam::exchange(nullptr)) {}
 memory::SilentRollback::~SilentRollback() { RollbackSeam::exchange(points_); }
 
+void RollbackPoint::Impl::check(std::uint8_t kinds) const {
+  for (const Change& c : changes)
+    if (c.put_back && c.put_back->check && (kinds & bit(c.thing.kind)) != 0) c.put_back->check();
+}
+
 void RollbackPoint::Impl::put_back(std::uint8_t kinds) {
   std::exception_ptr error;
   for (std::size_t i = changes.size(); i-- > 0;) {
     Change& c = changes[i];
     if ((kinds & bit(c.thing.kind)) == 0) continue;
     try {
-      (*c.put_back)();
+      c.put_back->put_back();
       c.put_back.reset();
     } catch (...) {
       if (!error) error = std::current_exception();
@@ -221,8 +229,7 @@ namespace runtime {
 
 bool rollback_wanted() noexcept { return RollbackSeam::wanted(); }
 
-void before_change(Rollback kind, const void* what,
-                   const std::function<std::function<void()>()>& save) try {
+void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save) try {
   if (RollbackSeam::wanted()) [[unlikely]]
     RollbackSeam::before_change({kind, what}, save);
 }

@@ -35,7 +35,7 @@ class ThreadSpans {
   void settle(const char* op);
   bool has_waiting() const noexcept { return !waiting_.empty(); }
   std::uint64_t first_start() const noexcept { return waiting_.front().record.start; }
-  /// Of the waiting kernels.
+  /// Nanoseconds of the waiting kernels.
   std::uint64_t waiting_ns() const noexcept { return waiting_ns_; }
 
   /// Adds a span to its total, and keeps it if there is place. Returns where, or kNone.

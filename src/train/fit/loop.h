@@ -64,7 +64,7 @@ class FitLoop final : public Loop {
   /// Whether the epoch was the best so far, and better by enough.
   void note_value(const EpochReport& report);
   std::int64_t applied_steps() const;
-  /// Of the first optimizer. The host knows it without waiting for a device.
+  /// Cycles of the first optimizer. The host knows them without waiting for a device.
   std::int64_t ended_cycles() const;
   Device device() const;
   bool leads() const { return group_.rank() == 0; }

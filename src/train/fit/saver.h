@@ -21,7 +21,7 @@ struct Position {
   /// The last value that was better than the one before by EarlyStop::least_gain.
   double gained = 0;
   std::int64_t gained_epoch = 0;
-  /// Of each optimizer, before the epoch under way: loss and weight.
+  /// Loss and weight of each optimizer before the epoch under way.
   std::vector<optim::LossTotals> before;
   Tensor last;  ///< see kept_report.h
 };

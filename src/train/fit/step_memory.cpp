@@ -32,7 +32,7 @@ std::int64_t total(const Owners& bytes) {
   return sum;
 }
 
-/// Of each range of events the one with the most bytes, so the peak is among them.
+/// The event with the most bytes in each range of events, so the peak is among them.
 std::vector<Record> records_of(const MemoryTimeline& timeline, std::int64_t cycle) {
   const std::vector<Owners> events = by_event(timeline);
   std::vector<Record> out;

@@ -1,6 +1,6 @@
 // Whole networks for `scripts/interop onnx`.
 #include "interop/onnx/models.h"
-#include "samples/fashion_mnist/models.h"
+#include "samples/images/models.h"
 
 namespace firn::interop {
 namespace {

@@ -102,7 +102,7 @@ TEST_CASE("characters: with --exact ranks and cuts change no bit", "[host]") {
   CHECK(text.weights("--epochs 1 --batch 16 --exact 8") != one);
 }
 
-TEST_CASE("characters: precisions, plans and limits of the room", "[host]") {
+TEST_CASE("characters: precisions, plans and limits of the shared program", "[host]") {
   const Writing text;
   for (const char* precision : {"fp16", "amp-bf16"})
     CHECK_THAT(last_line(text.good(std::string("--epochs 1 --precision ") + precision)),

@@ -33,8 +33,7 @@ std::vector<std::string> checkpoints_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TEST_CASE("[S34] fashion_mnist: a run that Ctrl-C stopped goes on to the same bits",
-          "[host][training]") {
+TEST_CASE("[S34] images: a run that Ctrl-C stopped goes on to the same bits", "[host][training]") {
   const SmallSet set(6000);
   const TempFolder folder;
   const std::string run = (folder.path() / "run").string(), log = (folder.path() / "log").string();
@@ -74,7 +73,7 @@ TEST_CASE("[S34] fashion_mnist: a run that Ctrl-C stopped goes on to the same bi
   CHECK(records_of(log).size() == 4);
 }
 
-TEST_CASE("fashion_mnist: checkpoints after so many steps, and after each epoch", "[host]") {
+TEST_CASE("images: checkpoints after so many steps, and after each epoch", "[host]") {
   const SmallSet set(100);
   const TempFolder folder;
   const std::string run = (folder.path() / "run").string();

@@ -22,7 +22,7 @@ std::vector<json> epochs_of(const SmallSet& set, std::vector<std::string> argume
 
 }  // namespace
 
-TEST_CASE("fashion_mnist: trains on a CUDA device as on the CPU", "[gpu][long]") {
+TEST_CASE("images: trains on a CUDA device as on the CPU", "[gpu][long]") {
   const SmallSet set(216);  // 3 x 64 + 24: the last batch has a graph of its own
   struct {
     std::vector<std::string> arguments;
@@ -56,7 +56,7 @@ TEST_CASE("fashion_mnist: trains on a CUDA device as on the CPU", "[gpu][long]")
   }
 }
 
-TEST_CASE("fashion_mnist: augmented images and averaged weights are those of the CPU", "[gpu]") {
+TEST_CASE("images: augmented images and averaged weights are those of the CPU", "[gpu]") {
   const SmallSet set(150, 50);
   std::vector<std::string> arguments = {
       "--epochs",          "2",   "--augment",      "--ema", "0.9",
@@ -73,7 +73,7 @@ TEST_CASE("fashion_mnist: augmented images and averaged weights are those of the
   }
 }
 
-TEST_CASE("fashion_mnist: image models train on a CUDA device as on the CPU", "[gpu][long]") {
+TEST_CASE("images: image models train on a CUDA device as on the CPU", "[gpu][long]") {
   const SmallSet set(6, 4);  // the last batch is short
   for (const char* model : {"cnn", "resnet"}) {
     for (const bool half : {false, true}) {
@@ -94,7 +94,7 @@ TEST_CASE("fashion_mnist: image models train on a CUDA device as on the CPU", "[
   }
 }
 
-TEST_CASE("fashion_mnist: the FP16 step with Adam and a dynamic scale has few nodes", "[gpu]") {
+TEST_CASE("images: the FP16 step with Adam and a dynamic scale has few nodes", "[gpu]") {
   const SmallSet set;
   const Ran ran =
       set.run({"--device", "cuda", "--precision", "fp16", "--optimizer", "adam", "--show-graph"});

@@ -1,5 +1,5 @@
 // What the samples draw: images, bars and the table of confusions.
-#include "samples/room/drawing.h"
+#include "samples/program/drawing.h"
 
 #include <array>
 

@@ -3,7 +3,7 @@
 
 using namespace firn::test;
 
-TEST_CASE("fashion_mnist: --plan lists what each size of micro-batch costs, and ends") {
+TEST_CASE("images: --plan lists what each size of micro-batch costs, and ends") {
   const SmallSet set(40, 4);
   const Ran ran = set.run({"--model", "cnn", "--batch", "8", "--plan", "--memory", "1MiB"});
   INFO(ran.out << ran.err);
@@ -19,7 +19,7 @@ TEST_CASE("fashion_mnist: --plan lists what each size of micro-batch costs, and 
   CHECK(ran.out.find("epoch") == std::string::npos);
 }
 
-TEST_CASE("fashion_mnist: --memory cuts micro-batches until a step fits, and trains within it") {
+TEST_CASE("images: --memory cuts micro-batches until a step fits, and trains within it") {
   const SmallSet set(40, 4);
   const std::vector<std::string> training = {"--model", "cnn", "--batch", "8", "--epochs", "1"};
   auto planned = training;
@@ -41,7 +41,7 @@ TEST_CASE("fashion_mnist: --memory cuts micro-batches until a step fits, and tra
   CHECK(epoch["measured"]["training_peak_bytes"].get<double>() <= limit * 1024);
 }
 
-TEST_CASE("fashion_mnist: a limit that nothing fits into, and one that is no size") {
+TEST_CASE("images: a limit that nothing fits into, and one that is no size") {
   const SmallSet set(40, 4);
   const Ran small = set.run({"--batch", "4", "--memory", "100KiB"});
   CHECK(small.exit_code == 1);
@@ -51,7 +51,7 @@ TEST_CASE("fashion_mnist: a limit that nothing fits into, and one that is no siz
   CHECK(text.err.find("'plenty' is no size") != std::string::npos);
 }
 
-TEST_CASE("fashion_mnist: --recompute takes less memory and gives the same weights") {
+TEST_CASE("images: --recompute takes less memory and gives the same weights") {
   const SmallSet set(16, 4);
   const auto run = [&set](const char* recompute, const char* what) {
     const Ran ran = set.run({"--model", "resnet", "--batch", "8", "--epochs", "1", "--seed", "1",

@@ -59,7 +59,7 @@ double distance(const Run& a, const Run& b) {
 
 }  // namespace
 
-TEST_CASE("fashion_mnist: a model that ranks divide trains and is tested as on one rank",
+TEST_CASE("images: a model that ranks divide trains and is tested as on one rank",
           "[host][training]") {
   const SmallSet set(300);  // 300 = 7 x 40 + 20
   const Run one = train(set, "--clip 0.5");
@@ -74,8 +74,7 @@ TEST_CASE("fashion_mnist: a model that ranks divide trains and is tested as on o
   }
 }
 
-TEST_CASE("fashion_mnist: stages alone have the weights of one rank to the bit",
-          "[host][training]") {
+TEST_CASE("images: stages alone have the weights of one rank to the bit", "[host][training]") {
   const SmallSet set(300);
   for (const std::string options :
        {"--micro-batch 8", "--micro-batch 10 --precision fp16 --ema 0.9",
@@ -86,7 +85,7 @@ TEST_CASE("fashion_mnist: stages alone have the weights of one rank to the bit",
   }
 }
 
-TEST_CASE("fashion_mnist: a divided model starts from --load and is saved as a whole",
+TEST_CASE("images: a divided model starts from --load and is saved as a whole",
           "[host][training]") {
   const SmallSet set(300);
   const std::string start = set.folder.file("start"), end = set.folder.file("end");
@@ -106,8 +105,7 @@ TEST_CASE("fashion_mnist: a divided model starts from --load and is saved as a w
   CHECK_THAT(parts.out, contains(tested.out.substr(accuracy)));
 }
 
-TEST_CASE("fashion_mnist: precisions and settings of steps go with a divided model",
-          "[host][training]") {
+TEST_CASE("images: precisions and settings of steps go with a divided model", "[host][training]") {
   const SmallSet set(300);
   struct Case {
     const char *options, *divided;  ///< of both runs, and of the divided model alone
@@ -139,7 +137,7 @@ TEST_CASE("fashion_mnist: precisions and settings of steps go with a divided mod
   }
 }
 
-TEST_CASE("fashion_mnist: what does not go with a divided model is refused", "[host]") {
+TEST_CASE("images: what does not go with a divided model is refused", "[host]") {
   const SmallSet set;
   struct Case {
     const char *arguments, *names, *hint;

@@ -28,7 +28,7 @@ std::string last_line(const Ran& ran) { return lines_of(ran.out).back(); }
 
 }  // namespace
 
-TEST_CASE("fashion_mnist: cnn and resnet train, whole and in micro-batches, in 32 and 16 bits",
+TEST_CASE("images: cnn and resnet train, whole and in micro-batches, in 32 and 16 bits",
           "[host][training]") {
   const SmallSet set(24, 10);
   struct {
@@ -56,8 +56,7 @@ TEST_CASE("fashion_mnist: cnn and resnet train, whole and in micro-batches, in 3
   }
 }
 
-TEST_CASE("fashion_mnist: image models learn bands that tell the classes",
-          "[host][long][training]") {
+TEST_CASE("images: image models learn bands that tell the classes", "[host][long][training]") {
   const SmallSet set(400, 100);
   for (const char* model : {"cnn", "resnet"}) {
     const auto records = train(set, {"--model", model, "--epochs", "3", "--batch", "16"});
@@ -66,7 +65,7 @@ TEST_CASE("fashion_mnist: image models learn bands that tell the classes",
   }
 }
 
-TEST_CASE("fashion_mnist: --augment changes what is trained on, not what is tested", "[host]") {
+TEST_CASE("images: --augment changes what is trained on, not what is tested", "[host]") {
   const SmallSet set(120, 20);
   const std::vector<std::string> base = {"--epochs", "1", "--lr", "1e-30"};  // weights stay
   const auto with = [&](const std::vector<std::string>& more) {
@@ -88,7 +87,7 @@ TEST_CASE("fashion_mnist: --augment changes what is trained on, not what is test
   CHECK(with({"--augment", "crop=0,flip=0"})[1]["train_loss"] == plain[1]["train_loss"]);
 }
 
-TEST_CASE("fashion_mnist: --ema tests and saves the averaged weights", "[host]") {
+TEST_CASE("images: --ema tests and saves the averaged weights", "[host]") {
   const SmallSet set(300, 50);
   const std::string weights = set.folder.file("weights");
   const auto run = [&](const std::vector<std::string>& more) {
@@ -109,7 +108,7 @@ TEST_CASE("fashion_mnist: --ema tests and saves the averaged weights", "[host]")
   CHECK(last_line(set.run({"--load", weights})) == want);
 }
 
-TEST_CASE("fashion_mnist: --label-smoothing and --weight-decay", "[host]") {
+TEST_CASE("images: --label-smoothing and --weight-decay", "[host]") {
   const SmallSet set(120, 20);
   const auto plain = train(set, {"--epochs", "1", "--lr", "1e-30"});
   const auto smoothed = train(set, {"--epochs", "1", "--lr", "1e-30", "--label-smoothing", "0.1"});
@@ -129,7 +128,7 @@ TEST_CASE("fashion_mnist: --label-smoothing and --weight-decay", "[host]") {
   CHECK(plain[0]["settings"]["weight_decay"].is_null());
 }
 
-TEST_CASE("fashion_mnist: the table of confusions counts every test image", "[host]") {
+TEST_CASE("images: the table of confusions counts every test image", "[host]") {
   const SmallSet set(300, 50);
   const std::string log = set.folder.file("log");
   const Ran ran = set.run({"--epochs", "2", "--log", log});
@@ -163,7 +162,7 @@ TEST_CASE("fashion_mnist: the table of confusions counts every test image", "[ho
   }
 }
 
-TEST_CASE("fashion_mnist: --load shows what saved weights do, in every precision", "[host]") {
+TEST_CASE("images: --load shows what saved weights do, in every precision", "[host]") {
   const SmallSet set(300, 50);
   const std::string weights = set.folder.file("weights"), again = set.folder.file("again");
   const Ran trained = set.run({"--epochs", "2", "--save", weights});
@@ -183,8 +182,7 @@ TEST_CASE("fashion_mnist: --load shows what saved weights do, in every precision
   check_fails(set.run({"--load", "/no/such/file"}), "/no/such/file");
 }
 
-TEST_CASE("fashion_mnist: --predict shows an image, its class and how sure the model is",
-          "[host]") {
+TEST_CASE("images: --predict shows an image, its class and how sure the model is", "[host]") {
   const SmallSet set(300, 50);
   const std::string weights = set.folder.file("weights");
   const std::string images = set.folder.file("t10k-images-idx3-ubyte.gz");
@@ -195,7 +193,7 @@ TEST_CASE("fashion_mnist: --predict shows an image, its class and how sure the m
 
   // With weights from a file no data set is needed.
   const std::vector<std::string> arguments = {"--load", weights, "--predict", images + ":13"};
-  const Ran ran = run_program(FASHION_MNIST, arguments, {{"FIRN_DATA=/no/such/folder"}});
+  const Ran ran = run_program(IMAGES, arguments, {{"FIRN_DATA=/no/such/folder"}});
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);
   CHECK(!has_control_bytes(ran.out));
@@ -213,13 +211,13 @@ TEST_CASE("fashion_mnist: --predict shows an image, its class and how sure the m
 
   RunOptions terminal{.environment = {"TERM=xterm", "NO_COLOR"}, .terminal_columns = 80};
   terminal.terminal_out = true;
-  const Ran drawn = run_program(FASHION_MNIST, arguments, terminal);
+  const Ran drawn = run_program(IMAGES, arguments, terminal);
   CHECK(drawn.exit_code == 0);
   CHECK_THAT(drawn.out, contains("\x1b[0m"));
   CHECK_THAT(drawn.out, contains("\u2580"));
   CHECK_THAT(drawn.out, contains("\u2588"));
   terminal.environment = {"TERM=xterm", "NO_COLOR=1"};
-  CHECK(run_program(FASHION_MNIST, arguments, terminal).out.find('\x1b') == std::string::npos);
+  CHECK(run_program(IMAGES, arguments, terminal).out.find('\x1b') == std::string::npos);
 
   check_fails(set.run({"--load", weights, "--predict", images + ":50"}),
               "has no image 50: there are 50, counted from 0");
@@ -229,7 +227,7 @@ TEST_CASE("fashion_mnist: --predict shows an image, its class and how sure the m
       "not images [n, 28, 28] u8");
 }
 
-TEST_CASE("fashion_mnist: options of models and images that make no sense are named", "[host]") {
+TEST_CASE("images: options of models and images that make no sense are named", "[host]") {
   const SmallSet set(20, 10);
   struct Case {
     std::vector<std::string> arguments, named;

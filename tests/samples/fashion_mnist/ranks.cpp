@@ -22,7 +22,7 @@ std::string weights_of(const SmallSet& set, const std::string& options) {
 
 }  // namespace
 
-TEST_CASE("fashion_mnist: --exact has the same weights for any cut, threads and ranks",
+TEST_CASE("images: --exact has the same weights for any cut, threads and ranks",
           "[host][training]") {
   const SmallSet set;  // 600 = 15 x 40
   for (const std::string model : {"", " --precision fp16", " --model cnn --augment"}) {
@@ -36,7 +36,7 @@ TEST_CASE("fashion_mnist: --exact has the same weights for any cut, threads and 
   }
 }
 
-TEST_CASE("fashion_mnist: --exact with batch norm over the whole batch", "[host][training][once]") {
+TEST_CASE("images: --exact with batch norm over the whole batch", "[host][training][once]") {
   const SmallSet set;
   const std::string net = " --model resnet";
   const std::string one = weights_of(set, "--exact 8 --threads 1" + net);
@@ -44,8 +44,7 @@ TEST_CASE("fashion_mnist: --exact with batch norm over the whole batch", "[host]
     CHECK(weights_of(set, "--exact 8 " + cut + net) == one);
 }
 
-TEST_CASE("fashion_mnist: a run of two ranks goes on with one, and prints once",
-          "[host][training]") {
+TEST_CASE("images: a run of two ranks goes on with one, and prints once", "[host][training]") {
   const SmallSet set;
   const std::string folder = set.folder.file("run"), log = set.folder.file("ranks.jsonl");
   const std::string whole = weights_of(set, "--exact 8");
@@ -59,7 +58,7 @@ TEST_CASE("fashion_mnist: a run of two ranks goes on with one, and prints once",
   CHECK(weights_of(set, "--exact 8 --resume --checkpoint " + folder + " --log " + log) == whole);
 }
 
-TEST_CASE("fashion_mnist: ranks that divide all go on with one, and save averages as one does",
+TEST_CASE("images: ranks that divide all go on with one, and save averages as one does",
           "[host][training]") {
   const SmallSet set;
   const std::string whole = weights_of(set, "--exact 8 --ema 0.9");
@@ -81,7 +80,7 @@ TEST_CASE("fashion_mnist: ranks that divide all go on with one, and save average
   }
 }
 
-TEST_CASE("fashion_mnist: what does not go with ranks is refused", "[host]") {
+TEST_CASE("images: what does not go with ranks is refused", "[host]") {
   const SmallSet set;
   const auto refused = [&](std::vector<std::string> arguments, const char* what) {
     const Ran ran = set.run(arguments);

@@ -9,7 +9,7 @@
 using namespace firn::test;
 using nlohmann::json;
 
-TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy", "[host]") {
+TEST_CASE("images: trains, reports and ends with the test accuracy", "[host]") {
   const SmallSet set;
   const std::string log = set.folder.file("run.jsonl");
   const Ran ran = set.run({"--epochs", "3", "--seed", "4", "--log", log});
@@ -65,7 +65,7 @@ TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy", "[ho
   CHECK(last == text);
 }
 
-TEST_CASE("fashion_mnist: the same seed gives the same figures and weights, for 1 and 2 threads",
+TEST_CASE("images: the same seed gives the same figures and weights, for 1 and 2 threads",
           "[host][training]") {
   const SmallSet set;
   const auto train = [&](const char* threads, const char* seed, const char* optimizer) {
@@ -87,7 +87,7 @@ TEST_CASE("fashion_mnist: the same seed gives the same figures and weights, for 
   }
 }
 
-TEST_CASE("fashion_mnist: --save writes the weights", "[host]") {
+TEST_CASE("images: --save writes the weights", "[host]") {
   const SmallSet set;
   const std::string path = set.folder.file("mlp.safetensors");
   const Ran ran = set.run({"--epochs", "1", "--save", path});
@@ -102,7 +102,7 @@ TEST_CASE("fashion_mnist: --save writes the weights", "[host]") {
   CHECK(file.size() == 8 + length + 4 * 669'706);
 }
 
-TEST_CASE("fashion_mnist: a file that is damaged or missing gives one clear line", "[host]") {
+TEST_CASE("images: a file that is damaged or missing gives one clear line", "[host]") {
   const SmallSet set;
   const std::string images = set.folder.file("train-images-idx3-ubyte");
   write_file(images, read_file(images).substr(0, 5000));
@@ -114,11 +114,10 @@ TEST_CASE("fashion_mnist: a file that is damaged or missing gives one clear line
   write_file(packed, read_file(packed).substr(0, 5000));
   CHECK(set.run({}).exit_code == 1);
   const TempFolder empty;
-  check_fails(run_program(FASHION_MNIST, {"--data", empty.path().string()}),
-              "no FashionMNIST files");
+  check_fails(run_program(IMAGES, {"--data", empty.path().string()}), "no FashionMNIST files");
 }
 
-TEST_CASE("fashion_mnist: what cannot be done is said before training", "[host]") {
+TEST_CASE("images: what cannot be done is said before training", "[host]") {
   const SmallSet set;
   check_fails(set.run({"--device", "tpu"}), "tpu");
   check_fails(set.run({"--device", "cuda:63"}), "cuda");
@@ -142,7 +141,7 @@ TEST_CASE("fashion_mnist: what cannot be done is said before training", "[host]"
   }
 }
 
-TEST_CASE("fashion_mnist: without a CUDA device --device cuda says in one line why not", "[host]") {
+TEST_CASE("images: without a CUDA device --device cuda says in one line why not", "[host]") {
   const SmallSet set;
   const RunOptions hidden{.environment = {"CUDA_VISIBLE_DEVICES=", "CUSIM_DEVICES=0"}};
   for (const char* device : {"cuda", "cuda:0", "cuda:3"}) {
@@ -155,12 +154,12 @@ TEST_CASE("fashion_mnist: without a CUDA device --device cuda says in one line w
   }
 }
 
-TEST_CASE("fashion_mnist: --show-graph needs a device that records", "[host]") {
+TEST_CASE("images: --show-graph needs a device that records", "[host]") {
   const SmallSet set;
   check_fails(set.run({"--show-graph"}), "use --device cuda");
 }
 
-TEST_CASE("fashion_mnist: the bar is for terminals, and never wider than one", "[host][training]") {
+TEST_CASE("images: the bar is for terminals, and never wider than one", "[host][training]") {
   // Many small batches: an epoch that ends within a tenth of a second is not drawn.
   const SmallSet set(4000);
   const std::vector<std::string> slow = {"--epochs", "1", "--batch", "1", "--threads", "1"};
@@ -190,7 +189,7 @@ TEST_CASE("fashion_mnist: the bar is for terminals, and never wider than one", "
   }
 }
 
-TEST_CASE("fashion_mnist: an interrupt ends the bar's line and the run", "[host]") {
+TEST_CASE("images: an interrupt ends the bar's line and the run", "[host]") {
   const SmallSet set;
   const Ran ran =
       set.run({"--epochs", "1000", "--batch", "1"}, {{"TERM=xterm", "NO_COLOR"}, 80, "samples/s"});

@@ -23,7 +23,7 @@ class SmallSet {
   }
   Ran run(std::vector<std::string> arguments, RunOptions options = {}) const {
     arguments.insert(arguments.begin(), {"--data", folder.path().string()});
-    return run_program(FASHION_MNIST, arguments, options);
+    return run_program(IMAGES, arguments, options);
   }
   TempFolder folder;
 };

@@ -28,7 +28,7 @@ bool within(double a, double b, double relative) { return std::abs(a - b) <= rel
 
 }  // namespace
 
-TEST_CASE("fashion_mnist: 16 x 4 images per step, short last cycle included, train as 64 do",
+TEST_CASE("images: 16 x 4 images per step, short last cycle included, train as 64 do",
           "[host][training]") {
   const SmallSet set;  // 600 = 9 x 64 + 24, which is a cycle of two micro-batches
   const auto whole = train(set, {"--epochs", "3", "--batch", "64"});
@@ -50,7 +50,7 @@ TEST_CASE("fashion_mnist: 16 x 4 images per step, short last cycle included, tra
   }
 }
 
-TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its scale",
+TEST_CASE("images: every precision trains as FP32 does, and reports its scale",
           "[host][training]") {
   const SmallSet set;
   const std::string weights = set.folder.file("weights");
@@ -89,7 +89,7 @@ TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its s
   CHECK(held("bf16") <= 0.55 * held("fp32"));
 }
 
-TEST_CASE("fashion_mnist: the images per step can change from epoch to epoch", "[host][training]") {
+TEST_CASE("images: the images per step can change from epoch to epoch", "[host][training]") {
   const SmallSet set;
   const auto epochs =
       train(set, {"--epochs", "3", "--micro-batch", "16", "--accumulate-schedule", "0:8,2:2"});
@@ -105,7 +105,7 @@ TEST_CASE("fashion_mnist: the images per step can change from epoch to epoch", "
   CHECK_THAT(ran.out, contains("from epoch 5 on 16 x 2 = 32"));
 }
 
-TEST_CASE("fashion_mnist: schedules span the run", "[host]") {
+TEST_CASE("images: schedules span the run", "[host]") {
   const SmallSet set;  // 10 steps an epoch
   const auto rates = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--epochs", "3", "--lr", "0.003"});
@@ -131,7 +131,7 @@ TEST_CASE("fashion_mnist: schedules span the run", "[host]") {
   CHECK(cycle[2] < 1e-4);
 }
 
-TEST_CASE("fashion_mnist: a scale that overflows is seen in the skipped steps", "[host]") {
+TEST_CASE("images: a scale that overflows is seen in the skipped steps", "[host]") {
   const SmallSet set;
   const auto fixed = [&](const char* scale) {
     return train(set, {"--epochs", "1", "--precision", "fp16", "--loss-scale", scale}).back();
@@ -147,7 +147,7 @@ TEST_CASE("fashion_mnist: a scale that overflows is seen in the skipped steps", 
   CHECK(std::abs(number(bad, "validation_loss") - std::log(10.0)) < 0.2);  // nothing was learnt
 }
 
-TEST_CASE("fashion_mnist: --clip limits what a step can do", "[host]") {
+TEST_CASE("images: --clip limits what a step can do", "[host]") {
   const SmallSet set;
   // How far the test loss moves in ten steps of SGD.
   const auto moved = [&](const std::vector<std::string>& clip) {
@@ -162,7 +162,7 @@ TEST_CASE("fashion_mnist: --clip limits what a step can do", "[host]") {
   CHECK(moved({"--clip", "1e9"}) == free);
 }
 
-TEST_CASE("fashion_mnist: options that contradict each other are named, both of them", "[host]") {
+TEST_CASE("images: options that contradict each other are named, both of them", "[host]") {
   const SmallSet set;
   struct Case {
     std::vector<std::string> arguments, named;

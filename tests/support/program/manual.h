@@ -11,16 +11,16 @@
 
 namespace firn::test {
 
-/// From the lines of CLI11 that begin with options: "  -o,--output TEXT   what it is".
+/// From the lines of CLI11 that begin with options: "  -o,--output TEXT   what it is", and since
+/// CLI11 2.5 "  -o,     --output TEXT   what it is" or "          --output TEXT   what it is".
 inline std::set<std::string> options_of_help(const std::string& help) {
+  static const std::regex names(R"(^ {2,12}(--?[a-z][a-z-]*)(?:, *(--?[a-z][a-z-]*))?)");
   std::set<std::string> options;
+  std::smatch found;
   for (const std::string& line : lines_of(help)) {
-    if (line.rfind("  -", 0) != 0) continue;
-    const std::string names = line.substr(2, line.find(' ', 2) - 2);
-    for (std::size_t i = 0; i < names.size(); i = names.find(',', i) + 1) {
-      options.insert(names.substr(i, names.find(',', i) - i));
-      if (names.find(',', i) == std::string::npos) break;
-    }
+    if (!std::regex_search(line, found, names)) continue;
+    options.insert(found[1]);
+    if (found[2].matched) options.insert(found[2]);
   }
   return options;
 }

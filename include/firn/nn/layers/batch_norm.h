@@ -91,7 +91,7 @@ class BatchNorm : public Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
 
-  /// Of axis 1.
+  /// The size of axis 1.
   std::int64_t channels() const noexcept { return c_; }
   /// The mode in force.
   BatchNormMode accumulation() const noexcept { return accumulation_; }

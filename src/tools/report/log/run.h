@@ -66,7 +66,7 @@ struct ShownMistake {
   std::string image;  ///< a data URI that is safe in an attribute
 };
 
-/// Of one epoch.
+/// The mistakes of one epoch.
 struct Mistakes {
   double epoch = kNoNumber;
   std::vector<ShownMistake> list;

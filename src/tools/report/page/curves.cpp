@@ -77,7 +77,7 @@ StepValues step_values(const std::vector<Curve>& curves, Series Steps::*member, 
   const auto shown = static_cast<std::int64_t>(table.rows());
   const std::string all = grouped(static_cast<double>(records));
   if (shown >= records || together == 1) {
-    // Of equal neighbours, the first and the last are in the table.
+    // The table has the first and the last of equal neighbours.
     out.note = fmt::format("{} of {} records", grouped(static_cast<double>(shown)), all);
   } else {
     out.note = fmt::format("{} of {} records: of {} neighbours, the lowest and the highest",

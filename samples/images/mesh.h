@@ -1,0 +1,37 @@
+// The mlp whose layers are divided among ranks: --tensor-parallel and --pipeline.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "program/training.h"
+
+namespace sample {
+
+/// This rank's part of the mlp. Stage s of P has the layers [3 s/P, 3 (s + 1)/P). Within a stage
+/// the ranks of --tensor-parallel divide the first layer by its outputs and the second by its
+/// inputs; each has the whole third. The starting weights are those of make_model(), with the same
+/// seed or the same --load.
+class DividedMlp : public Divided {
+ public:
+  /// A call of all ranks, as whole() is. `options` are divided(), and their ranks are the group's.
+  DividedMlp(const Options& options, const firn::dist::Group& group);
+  ~DividedMlp() override;
+
+  firn::nn::Module& stage() noexcept;
+  const firn::dist::Mesh& mesh() const override { return mesh_; }
+  firn::dist::Pipeline& pipeline() override { return pipeline_; }
+  std::int64_t num_parameters() const override { return num_parameters_; }
+  std::unique_ptr<firn::nn::Module> whole() const override;
+
+ private:
+  struct Stage;
+
+  Options fresh_;  ///< without --load
+  firn::dist::Mesh mesh_;
+  std::unique_ptr<Stage> stage_;
+  firn::dist::Pipeline pipeline_;
+  std::int64_t num_parameters_ = 0;
+};
+
+}  // namespace sample

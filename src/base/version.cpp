@@ -1,0 +1,7 @@
+#include "firn/version.h"
+
+namespace firn {
+
+const char* version() noexcept { return FIRN_VERSION; }
+
+}  // namespace firn
