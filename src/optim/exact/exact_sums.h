@@ -157,7 +157,7 @@ class ExactSums {
 
   /// Prepares the memory of a cycle whose scalars stay in device memory.
   void begin_in_memory(const ParamStore& store, std::size_t parts);
-  /// Makes memory for at least so many parts free.
+  /// Makes sure that memory for at least `parts` parts is free.
   void reserve(const ParamStore& store, std::size_t parts);
   /// Adds right to left and frees right's memory. With `stay`, the sum is in the arenas if either
   /// part was.

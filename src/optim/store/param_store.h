@@ -1,4 +1,5 @@
-// Where an optimizer keeps parameters, gradients and state: flat arenas, one per group and dtype.
+// The memory of an optimizer's parameters, gradients and state: flat arenas, one per group and
+// dtype.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@
 
 namespace firn::optim {
 
-/// A group with its rule, as an optimizer's constructor has worked it out. With `fits`, the
-/// parameters for which it is false have the rule `other`. With `whole`, `rule` is math::Replace.
+/// A group and its rule, as an optimizer's constructor has derived it. Parameters for which `fits`
+/// is false have the rule `other`. If `whole` is set, `rule` is math::Replace.
 struct GroupSetup {
   ParamList parameters;
   kernels::UpdateRule rule;
@@ -34,26 +35,26 @@ struct GroupSetup {
   kernels::UpdateRule other = {};
   std::function<bool(const NamedTensor&)> fits = {};
   WholeRulePtr whole = {};
-  double other_lr_scale = 1;    ///< of `other`, beside lr_scale
-  std::string other_name = {};  ///< of `other`, if that is an optimizer by itself
+  double other_lr_scale = 1;    ///< further factor for parameters with `other`
+  std::string other_name = {};  ///< name of `other`, if it is an optimizer of its own
 };
 
-/// Whether rules compute in f32 for one of the parameters: all but those of f64.
+/// Whether the rule of any parameter computes in f32. Rules of f64 parameters compute in f64.
 bool any_in_f32(const ParamList& parameters);
-/// Throws Error if the number is 0 or infinite in f32, where subnormal numbers are 0, though it is
-/// not itself.
+/// Throws Error if the number is infinite in f32, or becomes 0 there without being 0. Subnormal
+/// numbers count as 0.
 void require_f32(const std::string& op, const char* name, double value);
-/// Throws Error if f32 cannot express a number of the group's rules, and one of its parameters
-/// needs it.
+/// Throws Error if f32 cannot express a number of the group's rules, and a parameter computes in
+/// f32.
 void require_options(const std::string& op, const GroupSetup& group);
 
 struct StoreOptions {
   bool masters = true;   ///< f16 and bf16 parameters get f32 masters
-  bool average = false;  ///< all get a moving average
+  bool average = false;  ///< all parameters get a moving average
   StateMemory memory = StateMemory::device;
-  bool watched = false;  ///< the host looks at outcomes without waiting: see last_seen()
-  Tensor scaler;         ///< memory of the loss scale; undefined: its own
-  const autograd::Cycle* cycle = nullptr;  ///< the one that the parameters collect for
+  bool watched = false;  ///< the host reads outcomes without waiting: see last_seen()
+  Tensor scaler;         ///< memory of the loss scale; undefined: the store allocates it
+  const autograd::Cycle* cycle = nullptr;  ///< cycle that collects the parameters' gradients
 };
 
 /// Whether the rule keeps its states in 8 bits.
@@ -66,16 +67,16 @@ inline bool is_schedule_free(const kernels::UpdateRule& rule) {
   return std::holds_alternative<math::ScheduleFree>(rule);
 }
 
-/// Owns the arenas and the device memory of the step. In an arena, element i of weights, gradients
-/// and states belong together. Each parameter begins at a multiple of 64 bytes and is followed by
-/// zeros up to the next. A parameter that appears several times in the list (tied weights) is
-/// stored once.
+/// Owns the arenas and the device memory of the step. Element i of an arena's weights, gradients
+/// and states belongs to the same weight. Each parameter begins at a multiple of 64 bytes, and
+/// zeros fill the gap to the next one. A parameter that appears several times in the list (tied
+/// weights) is stored once.
 class ParamStore {
  public:
-  /// Checks everything, then allocates everything, then moves the parameters in: if it throws, they
-  /// are as they were. `op` is the optimizer's name, for errors.
+  /// Checks everything, then allocates everything, then moves the parameters in. If it throws, the
+  /// parameters are unchanged. Errors name the optimizer as `op`.
   ParamStore(std::string op, const std::vector<GroupSetup>& groups, const StoreOptions& options);
-  /// The leaves let go of the arenas; the parameters keep their values.
+  /// Detaches the leaves from the arenas. The parameters keep their values.
   ~ParamStore();
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
@@ -84,8 +85,8 @@ class ParamStore {
   Device device() const noexcept { return device_; }
   Stream stream() const noexcept { return current_stream(device_); }
   std::span<const kernels::OptimizerArena> arenas() const noexcept { return views_; }
-  /// For the update: the part that this rank makes, if states are divided over ranks. It then is
-  /// the only one that has states.
+  /// The arenas for the update. If states are sharded, these cover this rank's shard, and only they
+  /// have states.
   std::span<const kernels::OptimizerArena> update_arenas() const noexcept {
     return divided() ? update_views_ : views_;
   }
@@ -94,7 +95,7 @@ class ParamStore {
   const Tensor& scaler() const noexcept { return scaler_; }
   GradientLedger& ledger() noexcept { return ledger_; }
   const GradientLedger& ledger() const noexcept { return ledger_; }
-  /// The parameters whose rule is not elementwise.
+  /// The parameters whose rules are not elementwise.
   const WholeUpdates& whole() const noexcept { return whole_; }
 
   // ---- The weights ----
@@ -102,41 +103,41 @@ class ParamStore {
   /// Throws Error if a parameter was moved to other memory since the optimizer was made, or has a
   /// gradient that the ledger has not noted.
   void check_parameters() const;
-  /// Tells autograd that the weights whose gradient was noted were written.
+  /// Marks the weights whose gradient was noted as written, for autograd.
   void bump_versions() noexcept;
-  /// The same for all weights; `what` has written them.
+  /// Marks all weights as written by `what`.
   void bump_all_versions(const char* what) noexcept;
-  /// Notices 16-bit weights that were written from outside: each one that is not its master rounded
-  /// becomes the master.
+  /// Finds weights that were written from outside, and updates what is kept of them. A 16-bit
+  /// weight that differs from its rounded master replaces the master.
   void adopt_weights();
-  /// The weights of now are those of the masters: the next adopt_weights() finds nothing.
+  /// Declares that masters follow the current weights, so the next adopt_weights() finds nothing.
   void mark_adopted() noexcept;
-  /// The same of parameter i.
+  /// Does this for parameter i.
   void mark_adopted(std::size_t i) noexcept;
-  /// The next adopt_weights() looks at all weights.
+  /// Makes the next adopt_weights() look at all weights.
   void forget_adopted() noexcept;
-  /// What adopt_weights() knows of the weights; for a plan, which takes nothing over.
+  /// The versions that adopt_weights() compares. A plan saves and restores them.
   std::vector<std::uint32_t> adopted() const;
   void put_back_adopted(const std::vector<std::uint32_t>& versions) noexcept;
   /// Copies the weights to the masters and the averages.
   void refresh_masters();
-  /// The weights are those of training from now on, if they are not.
+  /// Makes the weights show their training values, if they do not already.
   void show_training_weights();
-  /// While it is on, the weights are neither those of training nor averages (AveragedWeights), and
-  /// modules cannot change them.
+  /// While on, the weights are neither training weights nor averages of a schedule-free rule, and
+  /// modules cannot switch between these (AveragedWeights).
   void keep_shown(bool on) noexcept;
 
-  // ---- What it shows (contents.cpp) ----
+  // ---- Contents (contents.cpp) ----
 
-  /// The state as it is in device memory. Waits for the device.
+  /// Reads the step state from device memory. Waits for the device.
   math::StepState read_state() const;
-  /// The outcome of the last cycle that the host can see without waiting. On a device it may be an
-  /// earlier one. Only of a store that is watched.
+  /// The outcome of the latest cycle that the host can see without waiting. On a device it may be
+  /// an earlier cycle than the last one. The store must be watched.
   math::StepOutcome last_seen() const;
-  /// A state was copied in that ends with this one: last_seen() is no other one's.
+  /// Sets last_seen(), after a state was copied in whose last outcome is this one.
   void note_seen(const math::StepOutcome& last) noexcept;
 
-  /// What the state says in total, on the host. Waits for the device.
+  /// Copies of the small tensors of the state on the host. Reading them waits for the device.
   struct HostState {
     std::vector<std::int64_t> update_counts;
     std::vector<std::uint8_t> touched;
@@ -145,120 +146,129 @@ class ParamStore {
     math::StepState step;
   };
   HostState host_state() const;
-  /// Changes if one of the tensors behind this is written from outside.
+  /// Changes if one of these tensors is written from outside.
   std::uint32_t version_of_state() const noexcept;
 
   std::vector<Tensor> parameters() const;
-  /// "Muon for 4 of 6 parameters, AdamW for 2"; empty if one name is all.
+  /// "Muon for 4 of 6 parameters, AdamW for 2"; empty if all have one rule.
   std::string rules_in_words() const;
   /// "beta1 0.9, beta2 0.999, eps 1e-08, weight_decay 0.01": the numbers of the rules, in the order
-  /// of the arenas, those that are equal to the last ones left out. options.cpp
+  /// of the arenas. An arena with the numbers of the one before is left out. See options.cpp.
   std::string options_in_words() const;
-  /// What errors call it: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
+  /// The name for errors: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
   std::string label(std::size_t i) const;
-  /// The labels of all, or of the first ones and how many more there are.
+  /// The labels of all parameters, or of the first ones and how many more there are.
   std::string names() const;
-  /// The labels of parameters that have received no gradient and of which only the optimizer has a
-  /// handle, as names() lists them; empty if there are none.
+  /// The labels, as names() lists them, of parameters that have received no gradient and that
+  /// nothing but the optimizer holds. Empty if there are none.
   std::string unheld() const;
-  /// For reports: '3, "encoder.weight"', or '3'.
+  /// The names for reports: '3, "encoder.weight"', or '3'.
   const std::shared_ptr<const std::vector<std::string>>& short_names() const noexcept {
     return short_names_;
   }
-  /// Empty if no averages are kept. If they are divided over `peers`, copies: a call of all ranks.
+  /// The moving averages; empty if none are kept. If they are sharded over `peers`, all ranks make
+  /// this call.
   std::vector<Tensor> averages(const autograd::Peers* peers) const;
-  /// The accumulated gradient of parameter i, or undefined if the cycle has not reached it. Not for
-  /// gradients that are divided.
+  /// The accumulated gradient of parameter i, or undefined if the cycle has not reached it.
+  /// Gradients must not be sharded.
   Tensor gradient(std::size_t i) const;
-  /// The gradients, arena by arena: flat, and shared. Of divided ones the part that is kept here.
+  /// The flat gradients of the arenas, sharing their memory. If gradients are sharded, this rank's
+  /// shards.
   std::vector<Tensor> gradients() const;
-  /// Gradients of parameters that have received none are zeros.
+  /// Zeroes the gradients of parameters that have received none.
   void zero_missing_gradients();
-  /// Backward passes add gradients to these arenas from now on, and no longer to the optimizer's.
+  /// From now on backward passes add gradients to these arenas instead of the optimizer's.
   void collect_into(std::span<const Tensor> arenas);
-  /// To the optimizer's again.
+  /// Makes them add to the optimizer's arenas again.
   void collect_here() noexcept;
-  /// The same as zero_missing_gradients(), of other arenas.
+  /// Zeroes these arenas where parameters have received no gradient.
   void zero_missing_in(std::span<const Tensor> arenas) const;
-  /// Copies of the gradients, arena by arena, in `memory` if it is given; undefined for an arena in
-  /// which no parameter has received one.
+  /// Copies the gradients arena by arena, into `memory` if it is given. The result is undefined for
+  /// an arena in which no parameter has received one.
   std::vector<Tensor> copy_gradients(const std::vector<Tensor>* memory = nullptr) const;
-  /// Memory for such copies, one for every arena.
+  /// Allocates memory for such copies, one for every arena.
   std::vector<Tensor> reserve_gradients() const;
-  /// [rows, elements] for every arena, of whole gradients.
+  /// Allocates [rows, elements] for every arena, for whole gradients.
   std::vector<Tensor> reserve_rows(std::int64_t rows) const;
-  /// The part of parameter i in whole arenas.
+  /// Returns the part of parameter i in whole arenas.
   Tensor gradient_in(std::span<const Tensor> arenas, std::size_t i) const;
-  /// The same of `rows`, which has for every arena a tensor [k, elements]: [k, ...].
+  /// Returns the part of parameter i in `rows`, which has a tensor [k, elements] for every arena:
+  /// [k, ...].
   Tensor rows_in(std::span<const Tensor> rows, std::size_t i) const;
-  /// `value`, a gradient of parameter i, is stored in copies as reserve_gradients() makes them, as
-  /// far as they have it.
+  /// Stores `value`, a gradient of parameter i, in copies that reserve_gradients() has made. Shards
+  /// store only their part of it.
   void store_gradient(const Tensor& value, std::span<const Tensor> arenas, std::size_t i) const;
-  /// Such copies become the gradients. Which parameters have received one is the ledger's matter.
+  /// Makes such copies the gradients. The ledger keeps track of which parameters have one.
   void put_back_gradients(const std::vector<Tensor>& copies) const;
-  /// See Optimizer::state(). With `zero_missing`, gradients of parameters that have received none
-  /// are zero in it. What is divided has parts. Where its elements are not in row-major order, rank
-  /// 0 of `peers` receives the whole instead; all ranks make the call.
+  /// Returns the entries of Optimizer::state(). With `zero_missing`, the gradients of parameters
+  /// that have received none are zero. An entry of sharded state has parts. Where its elements are
+  /// not in row-major order, rank 0 of `peers` receives the whole tensor instead; then all ranks
+  /// make this call.
   std::vector<StateEntry> state(const autograd::Peers* peers, bool zero_missing = true);
 
-  // ---- State that is divided over ranks (division.cpp) ----
+  // ---- Sharded state (division.cpp) ----
 
   bool divided() const noexcept { return !update_views_.empty(); }
-  /// Whether gradients are divided, too: outside of backward passes a rank has its part alone.
+  /// Whether gradients are sharded too: outside of backward passes a rank has only its shard.
   bool gradients_divided() const noexcept { return !buckets_.empty(); }
-  /// Whether weights are divided, too: parameters have memory while it is lent (ranks/lent.h).
+  /// Whether weights are sharded too: a parameter has memory only while it is gathered
+  /// (src/dist/step/gathered.h).
   bool weights_divided() const noexcept { return weights_divided_; }
   struct Division;
-  /// From all that this rank has, what it is to keep if state is divided over so many, and from
-  /// stage 2 on gradients, in stage 3 weights. Throws Error if that cannot be, and changes nothing.
+  /// Prepares what this rank keeps when state is sharded over `ranks`, from stage 2 on gradients
+  /// too, and in stage 3 weights. Throws Error if that is impossible, and changes nothing.
   std::shared_ptr<Division> prepare_division(int stage, int rank, int ranks) const;
-  /// The rest goes.
+  /// Keeps the prepared shards and gives the rest back in `division`.
   void divide(Division& division) noexcept;
-  /// Each rank has updated its part of the weights: all receive all.
+  /// Gathers the weights on all ranks, after each has updated its shard.
   void gather_weights(const autograd::Peers& peers) const;
-  /// Each rank has its part of a flat tensor, between its bounds: all receive all.
+  /// Gathers a flat tensor on all ranks, each of which has the part between its bounds.
   static void gather_bounds(const Tensor& flat, const std::vector<std::int64_t>& bounds,
                             const autograd::Peers& peers);
 
-  // ---- Gradients that are divided (gradient_parts.cpp) ----
+  // ---- Sharded gradients (gradient_parts.cpp) ----
 
-  /// Parameters that follow one another in an arena, and whose gradients are exchanged at once.
+  /// Consecutive parameters of an arena, whose gradients are exchanged at once.
   struct Bucket {
     std::size_t arena = 0;
     Share range;  ///< elements of the arena
     std::vector<std::size_t> parameters;
-    std::vector<std::int64_t> bounds;  ///< of the ranks' parts, from the bucket's begin on
-    Share kept;                        ///< this rank's part in the kept tensors of the arena
-    /// Parts of equal length from the begin on, as collectives need them; 0: they are unequal. The
-    /// last rank also has what is left over.
+    std::vector<std::int64_t> bounds;  ///< between the ranks' shards, from the bucket's begin
+    Share kept;                        ///< this rank's shard in the kept tensors of the arena
+    /// Length of the shards if they are equal, as collectives need them, else 0. The last rank also
+    /// has what is left over.
     std::int64_t equal_part = 0;
     std::int64_t elements() const noexcept { return range.size(); }
   };
-  /// In the order in which backward passes finish them: parameters are used in the order given.
+  /// The buckets in the order in which backward passes finish them, which is the reverse of the
+  /// given order of parameters.
   const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
-  /// The same of gradients that are not divided, without bounds.
+  /// The buckets of gradients that are not sharded, without bounds.
   std::vector<Bucket> gradient_pieces() const { return pieces_of(arenas_); }
-  /// The whole gradient of such a piece.
+  /// The whole gradient of such a bucket.
   Tensor gradient_of(const Bucket& piece) const;
   autograd::Leaf& leaf(std::size_t i) const noexcept { return *parameters_[i].leaf; }
-  /// [elements] of zeros for the gradients of a bucket.
+  /// Allocates [elements] of zeros for the gradients of a bucket.
   Tensor bucket_memory(const Bucket& bucket) const;
-  /// The gradient of a parameter in it.
+  /// The gradient of parameter i in the memory of its bucket.
   Tensor gradient_in(const Bucket& bucket, const Tensor& memory, std::size_t i) const;
-  /// This rank's part of a bucket in `parts`, one tensor for each arena as gradients() gives them.
+  /// This rank's shard of a bucket in `parts`, which has one tensor for each arena, as gradients()
+  /// does.
   static Tensor kept_in(const Bucket& bucket, std::span<const Tensor> parts);
-  // The same of weights, if they are divided.
+  // Storage of a weight, and memory of a bucket of weights, if weights are sharded.
   Storage& weight(std::size_t i) const noexcept { return *parameters_[i].storage; }
-  /// Bytes from the begin of its bucket to the weight of a parameter.
+  /// Bytes from the begin of the bucket to the weight of parameter i.
   std::size_t weight_offset(const Bucket& bucket, std::size_t i) const noexcept;
-  /// [elements] for the weights of a bucket, and what this rank keeps of them.
+  /// Allocates [elements] for the weights of a bucket. kept_weight() is this rank's shard of them.
   Tensor weight_memory(const Bucket& bucket) const;
   Tensor kept_weight(const Bucket& bucket) const;
 
-  /// Whole arenas from `parts` of all ranks: a call of all. Empty on others than rank 0.
+  /// Gathers whole arenas from the `parts` of all ranks, on rank 0; others get none. All ranks make
+  /// this call.
   std::vector<Tensor> gather_parts(std::span<const Tensor> parts,
                                    const autograd::Peers& peers) const;
-  /// What optim_norm() would find out of the whole gradient, to the bit: a call of all ranks.
+  /// Computes what optim_norm() would compute from the whole gradient, with the same bits. All
+  /// ranks make this call.
   math::GradientSummary summary_in_order(const math::StepPolicy& policy,
                                          const autograd::Peers& peers) const;
 
@@ -269,24 +279,24 @@ class ParamStore {
     Tensor tensor;
     std::string name;  ///< empty: not known
     Ref<autograd::Leaf> leaf;
-    Ref<Storage> storage;  ///< where it was put
+    Ref<Storage> storage;  ///< storage in the arena
     std::size_t arena = 0;
     std::int64_t begin = 0;     ///< first element in its arena
-    Tensor gradient;            ///< its part of the arena
-    std::uint32_t version = 0;  ///< of the weight, when the master was last known to follow it
+    Tensor gradient;            ///< this parameter's part of Arena::grad
+    std::uint32_t version = 0;  ///< version of the weight when its master last followed it
   };
-  /// Parameters that follow one another in an arena. Ranks divide each run by itself.
+  /// Consecutive parameters of an arena. Ranks shard each run by itself.
   struct Run {
     Share range;                       ///< elements of the arena
-    std::vector<std::int64_t> bounds;  ///< between the ranks' parts; empty: nothing is divided
-    /// Elements whose master, average and states are here: all, or this rank's part.
+    std::vector<std::int64_t> bounds;  ///< between the ranks' shards; empty: not sharded
+    /// Elements whose master, average and states are here: all, or this rank's shard.
     Share kept;
-    std::int64_t at = 0;                        ///< where these begin in master, average and states
-    std::int64_t chunks = 0;                    ///< in the tables, which are of what is kept
-    Ref<Storage> chunk_pieces, pieces;          ///< the tables of kernels/optim.h
+    std::int64_t at = 0;                ///< begin of `kept` in master, average and states
+    std::int64_t chunks = 0;            ///< number of chunks in the tables, which cover `kept`
+    Ref<Storage> chunk_pieces, pieces;  ///< tables of kernels/optim.h
     Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
 
-    /// Where an element that is kept is in master, average and states.
+    /// The place of a kept element in master, average and states.
     std::int64_t place_of(std::int64_t element) const noexcept { return at + element - kept.first; }
   };
   struct Arena {
@@ -299,19 +309,19 @@ class ParamStore {
     DType dtype;
     kernels::UpdateRule rule;
     WholeRulePtr whole;  ///< null: the rule is elementwise
-    bool of_first_rule;  ///< of its group's two
+    bool of_first_rule;  ///< whether it has its group's `rule`, and not `other`
     double lr_scale;
     std::int64_t elements = 0;
     std::vector<std::size_t> parameters;
     Tensor weight, grad;
-    /// At least one, from element 0 to the last one.
+    /// Has at least one run. The runs cover all elements, in ascending order.
     std::vector<Run> runs;
     Tensor master, ema;
     std::vector<Tensor> states;
-    std::vector<Tensor> scales;  ///< of the states, if they are in 8 bits
+    std::vector<Tensor> scales;  ///< scales of states in 8 bits
   };
 
-  /// The two sets of values that the leaves of schedule-free arenas show (shown_weights.cpp).
+  /// The two sets of values that the leaves of schedule-free arenas show (shown_weights.h).
   class Modes;
 
   void collect(const std::vector<GroupSetup>& groups);
@@ -325,63 +335,68 @@ class ParamStore {
   void allocate_arenas();
   void allocate_step();
   void allocate(Arena& arena);
-  /// Elements at whose multiples parameters begin.
+  /// Parameters begin at multiples of so many elements.
   static std::int64_t unit_of(const Arena& arena) noexcept;
-  /// [elements] of zeros, where StoreOptions::memory says.
+  /// Allocates [elements] of zeros, in the memory that StoreOptions::memory names.
   Tensor state_memory(Owner owner, DType dtype, std::int64_t elements) const;
   WholeUpdates set_up_whole(const std::vector<Arena>& arenas,
                             const std::vector<kernels::OptimizerArena>& views) const;
-  /// Makes the tables of the elements that are kept.
+  /// Makes the tables of the run's kept elements.
   void make_tables(const Arena& arena, Run& run) const;
-  /// OptimizerArena::chunk_order of a whole arena's run; null if it is the order of the elements.
+  /// Makes OptimizerArena::chunk_order for a run that is a whole arena. Null if the chunks have the
+  /// order of the elements.
   Ref<Storage> chunk_order(const Run& run) const;
-  /// `index` is the arena's, and `partials` is memory for the norms of the run's chunks.
+  /// Makes the view of a run. `index` is the arena's, and `partials` is memory for the norms of the
+  /// run's chunks.
   kernels::OptimizerArena view_of(const Arena& arena, const Run& run, std::size_t index,
                                   kernels::NormPartial* partials) const;
-  /// The runs of all arenas, one after another. Their partials are in `partials`.
+  /// Makes the views of all runs of all arenas, in this order. Their norms are in `partials`.
   std::vector<kernels::OptimizerArena> views_of(const std::vector<Arena>& arenas,
                                                 const Storage& partials) const;
   Ref<Storage> reserve_partials(const std::vector<Arena>& arenas) const;
-  /// Elements of a chunk (kernels/optim.h).
+  /// Number of elements of a chunk (kernels/optim.h).
   std::int64_t chunk_size() const noexcept;
 
   // division.cpp
-  /// Whether the rule works element by element, so that a rank may have a part of a parameter.
+  /// Whether the rule is elementwise, so that a rank may have a shard of a parameter.
   static bool is_elementwise(const Arena& arena) noexcept;
-  /// What ranks divide: arenas, or from stage 2 on buckets where rules work by elements.
+  /// The runs of an arena, which ranks shard: from stage 2 on the buckets of elementwise rules,
+  /// else the whole arena.
   std::vector<Run> runs_of(const Arena& arena, int stage, int rank, int ranks) const;
-  /// Bounds between this many ranks.
+  /// The bounds between the shards of `ranks` ranks.
   std::vector<std::int64_t> bounds_of(const Arena& arena, const Share& range, int ranks) const;
   std::vector<Bucket> pieces_of(const std::vector<Arena>& arenas) const;
   std::vector<Bucket> buckets_of(const std::vector<Arena>& arenas, int rank) const;
-  /// Parameters that follow one another, up to the size of a bucket.
+  /// Cuts an arena into consecutive parameters, up to the size of a bucket.
   std::vector<Share> bucket_ranges(const Arena& arena) const;
   static const Run& run_of(const Arena& arena, const Parameter& p) noexcept;
-  /// The rank whose part the parameter begins in.
+  /// The rank in whose shard the parameter begins.
   static int owner_of(const Arena& arena, const Parameter& p) noexcept;
   bool is_here(const Arena& arena, const Parameter& p) const noexcept {
     const Run& run = run_of(arena, p);
     return p.begin >= run.kept.first && (run.bounds.empty() || p.begin < run.kept.last);
   }
-  /// The elements of p that are kept, in the arena.
+  /// The kept elements of p, as elements of the arena.
   static Share kept_of(const Run& run, const Parameter& p) noexcept;
-  /// Those in the arena's weights, and in a tensor of what is kept.
+  /// The elements `here` in the arena's weights. kept_part() finds them in a tensor of kept
+  /// elements.
   static Tensor weight_part(const Arena& arena, const Run& run, const Share& here) {
     if (arena.weight.numel() < arena.elements) return kept_part(arena.weight, run, here);
     return arena.weight.as_strided({here.size()}, {1}, here.first);
   }
-  /// Where the gradient of a parameter that is here begins.
+  /// The begin in Arena::grad of the gradient of a parameter that is_here().
   static std::int64_t grad_place(const Arena& arena, const Parameter& p) noexcept {
     return arena.grad.numel() < arena.elements ? run_of(arena, p).place_of(p.begin) : p.begin;
   }
   static Tensor kept_part(const Tensor& kept, const Run& run, const Share& here) {
     return kept.as_strided({here.size()}, {1}, run.place_of(here.first));
   }
-  /// `kept`, a master or a state with an element for each `unit` of the arena, of all ranks.
+  /// Gathers `kept` on all ranks. It is a master or a state with one element for each `unit` of the
+  /// arena.
   Tensor gather(const Arena& arena, const Tensor& kept, std::int64_t unit,
                 const autograd::Peers& peers) const;
-  /// The entry of p's part of `kept`, as above. Of a parameter whose elements are not in row-major
-  /// order, rank 0 of `peers` receives the whole.
+  /// Makes the state entry of p in `kept`, which is as for gather(). If p's elements are not in
+  /// row-major order, rank 0 of `peers` receives the whole tensor.
   StateEntry entry_of(std::string name, const Arena& arena, const Parameter& p, const Tensor& kept,
                       std::int64_t unit, const autograd::Peers* peers) const;
   StateEntry weight_entry(std::size_t i) const;
@@ -393,13 +408,13 @@ class ParamStore {
   std::shared_ptr<const std::vector<std::string>> short_names_;
   std::vector<Arena> arenas_;
   std::vector<kernels::OptimizerArena> views_;
-  std::vector<kernels::OptimizerArena> update_views_;  ///< of all runs; empty: views_
-  std::vector<Ref<Storage>> norm_tables_;              ///< of views_, if state is divided
-  Ref<Storage> partials_, update_partials_;            ///< of views_; of update_views_
-  std::vector<Bucket> buckets_;                        ///< empty: gradients are not divided
+  std::vector<kernels::OptimizerArena> update_views_;  ///< views of all runs; empty: views_ serves
+  std::vector<Ref<Storage>> norm_tables_;              ///< tables of views_, if state is sharded
+  Ref<Storage> partials_, update_partials_;            ///< norms of views_, of update_views_
+  std::vector<Bucket> buckets_;                        ///< empty: gradients are not sharded
   bool weights_divided_ = false;
   Tensor step_state_, counts_, schedule_, scaler_, ticket_;
-  std::optional<PinnedMemory> watch_;  ///< a math::StepOutcome; on devices only
+  std::optional<PinnedMemory> watch_;  ///< holds a math::StepOutcome; on devices only
   GradientLedger ledger_;
   WholeUpdates whole_;
   std::unique_ptr<Modes> modes_;  ///< null: the weights have one set of values

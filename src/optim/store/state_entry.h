@@ -1,4 +1,4 @@
-// A tensor of an optimizer's state, whole or divided over ranks.
+// A tensor of an optimizer's state, whole or sharded over ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace firn::optim {
 
-/// What ranks have of a tensor that they divide: elements in row-major order.
+/// The shards of a tensor: consecutive elements in row-major order.
 struct TensorParts {
-  /// Rank r has the elements from bounds[r] up to bounds[r + 1]. Empty: nothing is divided.
+  /// Rank r has the elements from bounds[r] up to bounds[r + 1]. Empty: the tensor is not sharded.
   std::vector<std::int64_t> bounds = {};
-  Tensor part = {};  ///< this rank's, contiguous
+  Tensor part = {};  ///< this rank's shard, contiguous
 
   bool any() const noexcept { return !bounds.empty(); }
 };
 
 struct StateEntry {
   std::string name;
-  Tensor tensor;  ///< if it has parts, of use for its shape and dtype
-  /// If the tensor is divided over ranks, what puts another one in its place, of which this rank
-  /// keeps its part. The first call takes memory, the second one must not throw.
+  Tensor tensor;  ///< value; with parts only its shape and dtype count
+  /// For a sharded tensor: replaces it by another one, of which this rank keeps its shard. The
+  /// first call allocates memory; calling its result writes, and must not throw.
   std::function<std::function<void()>(const Tensor&)> prepare = {};
-  /// A file may have any number of rows of it, or none: `prepare` is then given an undefined
-  /// tensor.
+  /// Whether a file may have any number of rows of it, or none. Without rows `prepare` gets an
+  /// undefined tensor.
   bool any_rows = false;
   TensorParts parts = {};
 };

@@ -1,5 +1,5 @@
-// Rules that are not elementwise: computed for a parameter as a whole, by tensor operations, from
-// copies of gradient and weight. What they compute is stored by kernels, if the step applies.
+// Non-elementwise rules. They compute a parameter as a whole, by tensor operations on copies of
+// gradient and weight. Kernels store the results if the step is applied.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@
 
 namespace firn::optim {
 
-/// One update of one parameter. All tensors are f32, or f64 for f64 parameters. Those that have the
-/// weight's shape also have its order in memory.
+/// One update of one parameter. All tensors are f32, or f64 for f64 parameters. Tensors with the
+/// weight's shape also have its memory order.
 struct WholeStep {
-  std::size_t index;         ///< of the parameter in its optimizer
-  const std::string& name;   ///< empty: not known
-  const std::string& label;  ///< for errors
-  Tensor weight;             ///< a copy of the master: may be written
-  Tensor gradient;  ///< a copy of the mean gradient, clipped; zeros in a step that is skipped
-  Tensor lr;        ///< []
-  Tensor t;         ///< []: updates of this parameter, this one included
+  std::size_t index;               ///< position of the parameter in its optimizer
+  const std::string& name;         ///< empty: not known
+  const std::string& label;        ///< label for errors
+  Tensor weight;                   ///< copy of the master; may be overwritten
+  Tensor gradient;                 ///< copy of the mean gradient, clipped; zeros in a skipped step
+  Tensor lr;                       ///< [], learning rate
+  Tensor t;                        ///< []: number of updates of this parameter, including this one
   std::span<const Tensor> states;  ///< must not be written
-  // To be written:
+  // Results:
   const Tensor& next_weight;
   std::span<const Tensor> next_states;
 };
@@ -45,28 +45,28 @@ class WholeRule {
     Shape shape;
     double initial = 0;
   };
-  /// Those of a parameter. Throws Error for one that the rule cannot update.
+  /// Returns the states of a parameter. Throws Error if the rule cannot update the parameter.
   virtual std::vector<State> states(const NamedTensor& parameter,
                                     const std::string& label) const = 0;
-  /// Its options in words, as ParamStore::options_in_words(). Empty: nothing of them can be said.
+  /// Returns its options in words, as ParamStore::options_in_words() does. Empty: not known.
   virtual std::string options() const = 0;
-  /// The numbers among them that tensors of the weights' type are computed with.
+  /// Returns those options that are numbers, which are computed with in the weights' type.
   virtual std::vector<std::pair<const char*, double>> numbers() const { return {}; }
-  /// Queues the work of a step. What it allocates is reserved beforehand, so it must allocate the
-  /// same each time. It also runs for steps that are skipped.
+  /// Queues the work of a step. Its memory is reserved beforehand, so it must allocate the same
+  /// amounts each time. It runs in skipped steps too.
   virtual void compute(const WholeStep& step) const = 0;
-  /// Whether compute() may throw though memory is left. Then new weights are kept apart from the
-  /// gradients until all are computed, in memory of their own.
+  /// Whether compute() can throw for a reason other than memory. Then new weights have memory of
+  /// their own, and do not replace gradients until all are computed.
   virtual bool may_throw() const noexcept { return false; }
 };
 
-/// Takes shared pointers as GroupSetup has them.
+/// Accepts shared pointers, which GroupSetup holds.
 using WholeRulePtr = std::shared_ptr<const WholeRule>;
 
-/// The parameters of an optimizer whose rules are such, with their states.
+/// The parameters of an optimizer that have such rules, with their states.
 class WholeUpdates {
  public:
-  /// A parameter in its arena. Its gradient has the shape and the order of the weight.
+  /// A parameter in its arena. Its gradient has the shape and the memory order of the weight.
   struct Member {
     std::size_t index;
     std::string name, label;
@@ -84,26 +84,26 @@ class WholeUpdates {
   /// Throws Error if the rule refuses the parameter.
   void add(Member member, const NamedTensor& parameter);
   using MemoryOf = std::function<Tensor(DType dtype, std::int64_t elements)>;
-  /// After the last add(): allocates the states, in zeroed memory from `memory_of`.
+  /// Allocates the states after the last add(), in zeroed memory from `memory_of`.
   void allocate(const MemoryOf& memory_of);
-  /// After that: reserves what the rules need, running each once by shapes alone.
+  /// Reserves the memory of the rules after allocate(), running each once by shapes alone.
   void reserve(const kernels::StepMemory& memory, std::span<const kernels::OptimizerArena> arenas,
                Device device);
 
-  /// Runs the rules of all parameters that the ledger has noted. If one throws, all is as before,
-  /// but for the gradients if spoils_gradients().
+  /// Runs the rules of all parameters whose gradient the ledger has noted. If one throws, nothing
+  /// has changed except the gradients, and these only if spoils_gradients().
   void compute(const kernels::StepMemory& memory, std::span<const kernels::OptimizerArena> arenas,
                const GradientLedger& ledger, Stream stream) const;
-  /// Whether compute() writes over gradients before its last rule has run.
+  /// Whether compute() overwrites gradients before its last rule has run.
   bool spoils_gradients() const noexcept { return spoils_; }
-  /// Stores the new states, and puts new weights where the update looks for them. Throws nothing
-  /// that the launch of a kernel does not.
+  /// Stores the new states, and puts new weights where the update reads them. Throws only what
+  /// launches of kernels throw.
   void commit(const kernels::StepMemory& memory, const GradientLedger& ledger, Stream stream) const;
 
-  /// The states of parameter i, by the names of their rule. If `ranks` divide them, `owner` has the
-  /// whole of each.
+  /// The states of parameter i, by the names of their rule. If states are sharded over `ranks`, the
+  /// rank `owner` has the whole of each.
   std::vector<StateEntry> states_of(std::size_t index, int owner, int ranks) const;
-  /// The same states of `other`, where both have them, become those of this one.
+  /// Copies the states of `other`, for parameters that both have here.
   void copy_states(const WholeUpdates& other, Stream stream) const;
 
  private:
@@ -111,7 +111,7 @@ class WholeUpdates {
            std::span<const kernels::OptimizerArena> arenas, Stream stream) const;
 
   std::vector<Member> members_;
-  std::vector<kernels::StateCommit> commits_;  ///< of all states
+  std::vector<kernels::StateCommit> commits_;  ///< for all states
   bool spoils_ = false;
   MemoryReserve reserve_;
 };
