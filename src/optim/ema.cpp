@@ -24,12 +24,12 @@ FIRN_OUT_OF_MEMORY("WholeWeights")
 
 struct AveragedWeights::State {
   struct Kept {
-    Tensor parameter, weight;  ///< the weight is a copy
-    std::uint32_t version;     ///< of the parameter while it holds the average
+    Tensor parameter, weight;  ///< `weight` is a copy
+    std::uint32_t version;     ///< version of the parameter while it holds the average
   };
   std::weak_ptr<OptimizerImpl*> optimizer;
   std::vector<Kept> kept;
-  std::uint32_t plan = runtime::plan_number();  ///< that it was made in; 0: none
+  std::uint32_t plan = runtime::plan_number();  ///< plan in which it was made; 0: none
 };
 
 AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
@@ -50,7 +50,7 @@ AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
 FIRN_OUT_OF_MEMORY("AveragedWeights")
 
 AveragedWeights::~AveragedWeights() {
-  // The end of its plan has put the weights back, and the copies are of no step.
+  // The plan that made the averages has ended and restored the weights. The copies are outdated.
   if (state_->plan != 0 && state_->plan != runtime::plan_number()) return;
   const auto optimizer = state_->optimizer.lock();
   try {
@@ -65,7 +65,7 @@ AveragedWeights::~AveragedWeights() {
     for (std::size_t i = 0; i < state_->kept.size(); ++i) {
       const State::Kept& k = state_->kept[i];
       Storage& storage = *k.parameter.storage();
-      if (storage.version() != k.version) continue;  // the user's own values since: they stay
+      if (storage.version() != k.version) continue;  // keep values that the user has written since
       kernels::copy(k.weight.view(), k.parameter.mutable_view(),
                     current_stream(k.parameter.device()));
       storage.bump_version("the end of AveragedWeights");

@@ -1,4 +1,4 @@
-// How an Optimizer is made, and what it checks and takes over before it goes on.
+// The construction of an Optimizer, and the checks before a cycle continues.
 #include "optim/impl.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ bool any_parameter(const std::vector<GroupSetup>& groups, bool (*is)(DType)) {
   return false;
 }
 
-// Checks the options, and settles what is left to the parameters' types.
+// Checks the options, and settles those that depend on the parameters' types.
 StepOptions settle(const std::string& op, StepOptions o, const std::vector<GroupSetup>& groups) {
   require_option(op.c_str(), "clip_norm", o.clip_norm, 0, "0 is no limit");
   require_option(op.c_str(), "clip_value", o.clip_value, 0, "0 is no limit");
@@ -133,7 +133,7 @@ void Optimizer::Impl::set_ranks(std::unique_ptr<StepExtension> ranks) {
 // ---- What must hold ----
 
 void Optimizer::Impl::check_ready() {
-  // Nothing can be read in a dry run: what was written from outside is taken over after it.
+  // A dry run can read nothing, so writes from outside are taken over after it.
   if (!runtime::dry_run()) adopt_state(*this);
   if (now.failed()) require_no_pass();
   FIRN_CHECK(
@@ -190,8 +190,8 @@ std::int64_t Optimizer::Impl::micro_steps() const noexcept {
 }
 
 void Optimizer::Impl::drop_members() {
-  // Before its first backward pass a cycle has collected nothing. A captured call may be replayed
-  // at any place.
+  // Before its first backward pass a cycle has collected nothing. But a captured call may be
+  // replayed at any point of a cycle.
   if (at.micro_steps == 0 && !now.failed() && !hooks.capturing()) return;
   members.drop();
 }

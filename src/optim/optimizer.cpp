@@ -1,4 +1,5 @@
-// The calls of an Optimizer. What they do is in step.cpp, and in calls/ for whole cycles.
+// The public calls of an Optimizer. step.cpp implements them, and calls/ those that make whole
+// cycles.
 #include "firn/optim/optimizer.h"
 
 #include "kernels/optim.h"
@@ -78,12 +79,12 @@ void Optimizer::zero_grad() try {
 }
 FIRN_OUT_OF_MEMORY("zero_grad")
 
-// ---- Where the cycle is ----
+// ---- The position in the cycle ----
 
 void Optimizer::set_epoch(std::int64_t epoch) {
   Impl& i = impl();
   FIRN_CHECK(epoch >= 0, i.store.op(), "epochs count from 0", "the epoch is {}", epoch);
-  i.options.accumulate.at(epoch);  // throws now rather than in the next cycle
+  i.options.accumulate.at(epoch);  // throws now instead of in the next cycle
   i.at.epoch = epoch;
 }
 

@@ -12,7 +12,7 @@ std::uint32_t version_of_state(const OptimizerImpl& impl) noexcept {
 
 namespace {
 
-/// Throws Error, naming what is wrong, unless the state that was copied in is one. Returns its
+/// Checks the state that was copied in. Throws Error that names what is wrong. Returns its
 /// schedule.
 Schedule check_copied(const OptimizerImpl& impl, const ParamStore::HostState& s) {
   const auto* kind = impl.kind_memory.view().as<char>();
@@ -26,22 +26,22 @@ Schedule check_copied(const OptimizerImpl& impl, const ParamStore::HostState& s)
                                        .progress = impl.at});
 }
 
-/// Takes over which gradients the cycle has. All of them came with the state, so a pass that failed
-/// half-way is forgotten.
+/// Takes over the record of which gradients the cycle has. All gradients came with the state, so a
+/// pass that failed half-way no longer matters.
 void adopt_gradients(OptimizerImpl& impl) {
   if (!impl.store.ledger().adopt()) return;
   if (impl.now.failed()) impl.now.phase = Phase::collecting;
   impl.now.parts_held = true;
 }
 
-/// Takes over the rest. Returns whether a state was copied in since the last look.
+/// Takes over the rest of the state. Returns whether one was copied in since the last call.
 bool adopt_rest(OptimizerImpl& impl) {
   const std::uint32_t version = version_of_state(impl);
   if (version == impl.notes.state_version || impl.hooks.capturing()) return false;
   const ParamStore::HostState s = impl.store.host_state();
   impl.notes.lr = check_copied(impl, s);
   impl.store.note_seen(s.step.last);
-  impl.notes.complained = s.step.last.cycle;  // whoever made the state was told of what it says
+  impl.notes.complained = s.step.last.cycle;  // the run that made it has reported these
   if (!impl.now.failed()) impl.now.phase = Phase::collecting;
   impl.notes.state_version = version;
   return true;
@@ -69,7 +69,7 @@ std::vector<StateEntry> state_of(OptimizerImpl& impl, const autograd::Peers* pee
 
 void gather_state(OptimizerImpl& impl) {
   const autograd::Peers* const peers = runtime::dry_run() ? nullptr : impl.extension->copies();
-  // What needs no other rank has memory.
+  // Make sure that all ranks have memory for the part that needs no exchange.
   autograd::on_every_rank(impl.store.op().c_str(), peers, [&] { state_of(impl, nullptr); });
   auto out = state_of(impl, peers);
   impl.extension->add_cycle_of_all(out);

@@ -1,4 +1,4 @@
-// How a cycle goes: backward passes add up sums and weights, and a step ends it.
+// The cycle: backward passes add up sums and weights, and a step ends it.
 #include <algorithm>
 
 #include "firn/ops/losses.h"
@@ -16,7 +16,7 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   extension->check_call(StepExtension::Call::backward);
   check_ready();
   warn_if_unscaled(*this);
-  // New memory each time: autograd may keep it as a gradient.
+  // Allocate new memory each time, because autograd may keep it as a gradient.
   const Tensor gradient = empty(sum.shape(), sum.dtype(), sum.device());
   const GradientsOfPass gradients(*this);
   const bool first = at.micro_steps == 0;
@@ -97,7 +97,7 @@ void Optimizer::Impl::zero_grad() {
 bool Optimizer::Impl::count_call() {
   const auto ends = [](const Impl& i) { return i.at.ends_with_next_call(i.options.accumulate); };
   depends_on(*this, ends);
-  // The end of a cycle closes it; if that fails, the call can be repeated.
+  // The end of a cycle closes it. If that fails, the call can be repeated.
   if (ends(*this)) return true;
   on_host(*this, [](Impl& i) {
     about_to_change_cycle(i);
@@ -109,7 +109,7 @@ bool Optimizer::Impl::count_call() {
 
 StepReport Optimizer::Impl::end_cycle() {
   const runtime::Span span(runtime::SpanKind::phase, "optimizer step");
-  check_skips(*this);  // on a device, of cycles before
+  check_skips(*this);  // on a device, outcomes of earlier cycles
   extension->combine();
   const bool reached = decide();
   compute_rules();
@@ -160,7 +160,7 @@ void Optimizer::Impl::commit(bool moves_scale) {
 
 StepReport Optimizer::Impl::report_of_cycle() const {
   StepReport out{store.step_state(), at.cycles, -1, store.short_names()};
-  if (notes.last_cut.cycles == at.cycles)  // else a run has been loaded, or a step undone
+  if (notes.last_cut.cycles == at.cycles)  // else a run was loaded or a step undone
     out.note_cut(notes.last_cut.micro_batch, notes.last_cut.retries);
   return out;
 }

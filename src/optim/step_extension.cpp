@@ -1,4 +1,4 @@
-// The step of one process, where the list of extensions ends.
+// The step of one process, which is the end of the list of extensions.
 #include "optim/step_extension.h"
 
 #include <algorithm>
@@ -26,7 +26,8 @@ void Pass::run(bool awaited) const {
 }
 
 void Pass::run_at_once() const {
-  // In a cycle's first pass no arena holds a gradient, so the loss may compute the initial one.
+  // In a cycle's first pass no arena holds a gradient, so the loss may compute the initial
+  // gradient.
   const bool in_pass = first_ && autograd::takes_pending_seed(output_);
   if (!in_pass) begin();
   const autograd::CycleScope cycle(step_);

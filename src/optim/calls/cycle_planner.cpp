@@ -41,7 +41,7 @@ bool CyclePlanner::fits(std::int64_t parts) {
   const autograd::CouplingScope coupling;
   const MemoryPlan plan = plan_memory(
       [&] {
-        const RollbackPoint start;  // its copies count
+        const RollbackPoint start;  // counts the memory of its copies
         run_in_parts(optimizer_, samples_, size, loss_);
       },
       device_);
@@ -53,9 +53,9 @@ bool CyclePlanner::fits(std::int64_t parts) {
 
 std::int64_t CyclePlanner::largest(std::int64_t least) {
   if (fits(1)) return samples_;
-  const std::int64_t most = samples_ / least;  // parts
+  const std::int64_t most = samples_ / least;  // number of parts
   if (may_not_split() || most == 1 || quantum_ > 0) return 0;
-  // Too few parts, and enough.
+  // `few` parts do not fit, `enough` parts do.
   std::int64_t few = 1, enough = 2;
   while (enough < most && !fits(enough)) few = std::exchange(enough, 2 * enough);
   enough = std::min(enough, most);

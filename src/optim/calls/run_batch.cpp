@@ -1,5 +1,5 @@
-// Whole cycles over a batch: its cut into micro-batches, planned or given, and the retry with
-// smaller ones if memory runs out.
+// Whole cycles over a batch. The size of the micro-batches is planned or given, and halved if
+// memory runs out.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -20,7 +20,7 @@ void require_batch(const std::string& op, std::int64_t samples, const LossOf& lo
              "the function of run_batch() is empty");
 }
 
-/// In exact mode a micro-batch consists of quanta.
+/// Checks that in exact mode a micro-batch consists of whole chunks.
 void require_quanta(const std::string& op, const StepOptions& options, std::int64_t samples,
                     std::int64_t micro_batch) {
   const std::int64_t q = options.exact.quantum;
@@ -33,7 +33,7 @@ bool same(const MicroBatch& a, const MicroBatch& b) {
   return a.size == b.size && a.budget == b.budget;
 }
 
-/// The largest size whose cycle stays within the budget.
+/// Returns the largest size whose cycle stays within the budget.
 std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device device,
                           std::int64_t samples, const MicroBatch& ask, const LossOf& loss) {
   const std::size_t limit = memory_stats(device).limit;
@@ -45,7 +45,7 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
   throw OutOfMemory(plan.why_not(), plan.last().peak);
 }
 
-/// Memory ran out in a cycle that was dropped. Throws the same error, and says what would fit.
+/// Throws OutOfMemory again after the cycle was dropped, with advice on what would fit.
 [[noreturn]] void advise(Optimizer& optimizer, const std::string& op, Device device,
                          std::int64_t samples, const MicroBatch& ask, const LossOf& loss,
                          const OutOfMemory& e) {
@@ -66,7 +66,7 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
                     e.requested_bytes());
 }
 
-/// While it lives, the cycle's report says how the batch was cut.
+/// While alive, the cycle's report says how the batch was cut.
 class CutScope {
  public:
   CutScope(OptimizerImpl& impl, std::int64_t micro_batch, std::int64_t retries) : impl_(impl) {
@@ -80,7 +80,8 @@ class CutScope {
   OptimizerImpl& impl_;
 };
 
-/// A whole cycle in micro-batches of impl.notes.split_size, or as often halved as memory asks for.
+/// Makes a whole cycle in micro-batches of impl.notes.split_size, and halves that as often as
+/// memory runs out.
 StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBatch& ask,
                        const LossOf& loss) {
   OptimizerImpl& impl = OptimizerAccess::impl(optimizer);
@@ -102,7 +103,8 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
       if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
       if (!impl.extension->may_try_again()) throw;
       if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
-      // The stream of exact mode is that of all ranks, on which the others go on.
+      // In exact mode the ranks share one random stream, which the other ranks have not rolled
+      // back.
       if (quantum > 0 && impl.extension->copies()) {
         start->roll_back(Rollback::statistics);
         start->roll_back(Rollback::data);
@@ -116,7 +118,7 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
                         e.message(), quantum),
             e.requested_bytes());
       const bool refused = !coupling.layer.empty() && !ask.split_statistics;
-      if (size == 1 || refused) impl.notes.split_size = begun;  // none has worked
+      if (size == 1 || refused) impl.notes.split_size = begun;  // no size has worked
       impl.extension->agree_to_retry(size > 1 && !refused);
       if (size == 1) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
       if (refused)
@@ -177,7 +179,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
     require_cut(impl, samples, ask, loss);
     impl.require_no_cycle();
     if (!same(impl.notes.split, ask) || impl.notes.split_size == 0) {
-      impl.notes.split_size = 0;  // if the plan throws
+      impl.notes.split_size = 0;  // in case the plan throws
       const std::int64_t size =
           ask.size > 0
               ? ask.size

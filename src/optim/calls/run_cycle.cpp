@@ -1,4 +1,4 @@
-// Whole cycles from a function that computes a loss, and their retry if gradients overflow.
+// Whole cycles from a function that computes a loss, with a retry if gradients overflow.
 #include <optional>
 
 #include "firn/ops/losses.h"
@@ -66,7 +66,7 @@ StepReport Optimizer::Impl::run_cycle(std::int64_t micro_steps,
     if (!retry || attempt == kMaxRetries || report.applied() ||
         report.non_finite() != NonFinite::gradient)
       return report;
-    // At the minimum the next try would end as this one did.
+    // At the minimum scale the next try would overflow like this one.
     if (scaler.scale() >= report.loss_scale() && report.loss_scale() <= scale.options().min)
       return report;
   }

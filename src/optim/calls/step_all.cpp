@@ -1,4 +1,4 @@
-// The step of optimizers that share a loss scale.
+// A joint step of optimizers that share a loss scale.
 #include "firn/optim/joint_step.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Impl = OptimizerAccess::Impl;
 
-/// The optimizers, checked: they can step together, and each can go on.
+/// Returns the optimizers after checking that they can step together, and that each is ready.
 std::vector<Impl*> partners(const char* op, std::initializer_list<Optimizer*> optimizers) {
   FIRN_CHECK(optimizers.size() > 0, op, "give the optimizers that share a LossScaler",
              "there is no optimizer");
@@ -54,7 +54,7 @@ std::vector<StepReport> reports_so_far(const std::vector<Impl*>& all) {
   return out;
 }
 
-/// Impl::end_cycle() of all, but for one decision on the scale.
+/// Does what Impl::end_cycle() does for all, with a single decision on the scale.
 std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy policy) {
   const Stream stream = all[0]->store.stream();
   std::vector<kernels::StepMemory> memories;
@@ -111,7 +111,7 @@ std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, 
   bool any = false;
   for (Impl* i : all) {
     if (partial == Partial::drop) i->zero_grad();
-    any = !i->extension->nothing_to_flush() || any;  // it may be a call of all ranks
+    any = !i->extension->nothing_to_flush() || any;  // all ranks may have to make this call
   }
   if (partial == Partial::apply && any) return end_cycles(all, policy);
   return reports_so_far(all);

@@ -1,4 +1,4 @@
-// Losses that couple the samples of a batch, over a batch too large for one graph.
+// Losses that couple the samples of a batch, for batches too large for one graph.
 #include <vector>
 
 #include "firn/ops/losses.h"
@@ -11,20 +11,20 @@
 namespace firn::optim {
 namespace {
 
-/// Rows [first, first + count) of `t`, a view.
+/// Returns rows [first, first + count) of `t`, a view.
 Tensor rows(const Tensor& t, std::int64_t first, std::int64_t count) {
   Shape shape = t.shape();
   shape[0] = count;
   return t.as_strided(shape, t.strides(), first * t.strides()[0]);
 }
 
-/// What the first pass remembers of a part.
+/// A part's data that the first pass keeps for the second.
 struct Part {
   RandomKey random;
   Tensor encoding;
 };
 
-/// Tells how many parts there are while the step is being made.
+/// While alive, layers know the number of parts of the step.
 class PartsOf {
  public:
   PartsOf(std::int64_t& parts, std::int64_t n) noexcept : parts_(parts) { parts_ = n; }
@@ -76,7 +76,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   runtime::refuse_capture(op.c_str(), impl.store.device(),
                           "the host puts random numbers back between the two passes");
 
-  // What the first pass changes is put back: the second will change it again.
+  // Restores what the first pass changes, because the second pass changes it again.
   RollbackPoint start({Rollback::random, Rollback::statistics, Rollback::data});
   about_to_change_restored(impl);
   std::vector<Part> first_pass;

@@ -35,7 +35,7 @@ void GradientsOfPass::note() const {
 bool tell_gradients(OptimizerImpl& impl) {
   GradientLedger& ledger = impl.store.ledger();
   remember_place(impl);
-  ledger.note();  // set_grad() may have dropped one since
+  ledger.note();  // set_grad() may have dropped one
   const bool told = ledger.tell_device(impl.store.memory(), impl.store.stream());
   if (!impl.hooks.capturing()) return ledger.any_noted();
   impl.hooks.at_replay([noted = ledger.noted(), told](OptimizerImpl& i) {
@@ -61,7 +61,7 @@ void end_members(OptimizerImpl& impl) {
   try {
     impl.members.end(impl.store.step_state().view());
   } catch (const Error&) {
-    // A captured step is not made after all. In one that is made, the other members can wait.
+    // A captured step is then not made. A step that is made continues, and its other members wait.
     if (!impl.hooks.capturing()) return;
     impl.members.forget_waiting();
     throw;

@@ -57,7 +57,7 @@ void put_back(OptimizerImpl& impl, const CycleSnapshot& kept) {
     if (!cycle_is_empty(impl)) impl.zero_grad();
     return;
   }
-  // What layers have collected for the cycle they put back themselves.
+  // Layers restore themselves what they have collected for the cycle.
   kernels::optim_reset(impl.store.memory(), impl.store.stream());
   copy_bytes(impl.store.step_state().impl()->data(), impl.store.device(), kept.sums.impl()->data(),
              impl.store.device(), sizeof(math::SeedSums));

@@ -1,4 +1,4 @@
-// Batches of exact mode that are saved half-way: what all ranks have done, as entries of a file.
+// Batches of exact mode that are saved half-way: the sums of all ranks as entries of a file.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -13,7 +13,7 @@
 namespace firn::optim {
 namespace {
 
-/// A run of quanta is at most two nodes for each bit of their number.
+/// Consecutive chunks make at most two nodes for each bit of their number.
 constexpr std::size_t kMostNodes = 128;
 
 struct NodeRecord {
@@ -24,7 +24,7 @@ struct NodeRecords {
   std::int64_t count = 0;
   NodeRecord nodes[kMostNodes] = {};
 };
-/// The entry "batch" begins with it. NodeRecords follow, then a byte for each parameter.
+/// The beginning of the entry "batch". NodeRecords follow, then a byte for each parameter.
 struct BatchHeader {
   std::int64_t samples = 0, quantum = 0, nodes = 0;
   RandomKey random = {};
@@ -92,7 +92,7 @@ ExactSums::Partial ExactSums::collect_nodes(const ParamStore& store, Partial out
   });
   peers.all_gather(of_rank, of_all);
   std::memcpy(records.data(), of_all.view().as<std::uint8_t>(), ranks * sizeof(NodeRecords));
-  std::vector<std::vector<std::vector<Tensor>>> places(ranks);  // of each node
+  std::vector<std::vector<std::vector<Tensor>>> places(ranks);  // for each node
   together([&] {
     std::vector<Tensor> unused;
     for (std::size_t r = 0; r < ranks; ++r)
@@ -115,7 +115,7 @@ ExactSums::Partial ExactSums::collect_nodes(const ParamStore& store, Partial out
   return out;
 }
 
-// ---- The step's part ----
+// ---- The step's side ----
 
 std::string ExactStep::why_not_saved() const {
   if (step.call.batch > 0 && !between_)
@@ -228,7 +228,7 @@ void ExactStep::add_cycle_of_all(std::vector<StateEntry>& state) {
 
 void ExactStep::add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial) const {
   const ParamStore& store = step.store;
-  // The rest of the state is that before the batch.
+  // The rest of the state is the one before the batch.
   const Tensor step_state = store.step_state().clone(), progress = step.progress_memory.clone();
   const math::SeedSums sums = step.at.micro_steps > 0 ? step.now.sums_before : step.seed_sums();
   write_bytes(step_state, &sums, sizeof(sums));

@@ -1,5 +1,5 @@
-// Exact mode with divided gradients: each rank has its part of the gradients of all ranks' quanta,
-// and adds them up in the tree by itself.
+// Exact mode with sharded gradients. Each rank has its shard of the gradients of all ranks' chunks,
+// and adds these up in the tree by itself.
 #include <algorithm>
 #include <utility>
 
@@ -47,12 +47,12 @@ void ExactSums::take_bucket(const ParamStore& store, const ParamStore::Bucket& b
   const auto place_of = [&](std::size_t r) -> const Tensor* {
     return sources_[r].place.empty() ? nullptr : &sources_[r].place[bucket.arena];
   };
-  if (part == 0) {  // whole parameters: everyone sees everything, one rank's after another
+  if (part == 0) {  // whole parameters: broadcast one rank's after another
     const std::int64_t first = bucket.bounds[rank_];
     const Tensor other = empty(memory.shape(), memory.dtype(), memory.device());
     for (std::size_t r = 0; r < sources_.size(); ++r) {
       const Tensor* const place = place_of(r);
-      if (!place) continue;  // on any rank
+      if (!place) continue;  // no rank has one
       const Tensor& flat = r == rank_ ? memory : other;
       peers.broadcast(flat, static_cast<int>(r));
       copy_run(flat, first, *place, bucket.kept.first, count, stream);

@@ -43,12 +43,12 @@ void ExactStep::begin_micro_step() {
 }
 
 void ExactStep::run_pass(const Pass& pass) {
-  if (!pass.has_samples()) return pass.begin({});  // turns of all ranks follow
+  if (!pass.has_samples()) return pass.begin({});  // micro-steps with all ranks follow
   StepExtension::run_pass(pass);
 }
 
 void ExactStep::run_micro_steps(std::int64_t count, const MicroSteps& micro_step) {
-  for (std::int64_t i = 0; i < count; ++i) micro_step(i);  // the ranks' turns are within one
+  for (std::int64_t i = 0; i < count; ++i) micro_step(i);  // the others' chunks run within one
 }
 
 bool ExactStep::nothing_to_flush() { return step.at.micro_steps == 0; }
@@ -66,7 +66,7 @@ void ExactStep::combine() {
     i.store.ledger().receive_from_ranks(received);
   });
   if (step.hooks.capturing())
-    step.hooks.at_replay([memory = sums_.memory()](OptimizerImpl&) {});  // it stays
+    step.hooks.at_replay([memory = sums_.memory()](OptimizerImpl&) {});  // the graph keeps it alive
   step.now.phase = before;
 }
 
@@ -93,14 +93,14 @@ std::function<void()> ExactStep::keep() {
 
 namespace {
 
-/// The random numbers of quantum q depend on the cycle's place in the stream and q alone.
+/// Makes the random numbers of chunk q, which depend on q and the cycle's key alone.
 Generator generator_of(RandomKey cycle, std::int64_t q) noexcept {
   const Generator of_cycle = Generator::of_thread(cycle.seed, cycle.offset + 1);
   return Generator::of_thread(of_cycle.get().seed, static_cast<std::uint64_t>(q) + 1);
 }
 
-/// While alive, this thread draws the random numbers of quantum q alone. A graph that is captured
-/// keeps the generator.
+/// While alive, this thread draws the random numbers of chunk q. A captured graph keeps the
+/// generator alive.
 class NumbersOfQuantum {
  public:
   NumbersOfQuantum(const OptimizerImpl& step, RandomKey cycle, std::int64_t q)
@@ -120,7 +120,7 @@ class NumbersOfQuantum {
 
 }  // namespace
 
-/// While alive, a backward() is that of quantum i of this rank, and its gradients go where the tree
+/// While alive, backward() is that of chunk i of this rank, and its gradients go where the tree
 /// keeps them.
 class BackwardOfQuantum {
  public:
@@ -159,20 +159,20 @@ class BackwardOfQuantum {
     else
       store().zero_missing_in(place_);
   }
-  /// Where the gradient is, if the quantum is computed beside others; else empty.
+  /// The memory of the gradient, if the chunk is interleaved with others; else empty.
   std::vector<Tensor> beside() const { return interleaved_ ? place_ : std::vector<Tensor>(); }
 
  private:
   ParamStore& store() const noexcept { return exact_.step.store; }
 
   ExactStep& exact_;
-  InterleavedQuanta* interleaved_;  ///< null: by itself
+  InterleavedQuanta* interleaved_;  ///< null: the chunk runs alone
   std::int64_t i_;
   std::vector<Tensor> place_;
 };
 
-/// While alive, the batch can be saved. Numbers that are drawn meanwhile do not count: how many
-/// there are depends on the ranks.
+/// While alive, the batch can be saved. Random numbers that are drawn meanwhile are undone, because
+/// their count depends on the number of ranks.
 class BetweenQuanta {
  public:
   explicit BetweenQuanta(ExactStep& exact) noexcept : exact_(exact), random_(default_generator()) {
@@ -247,7 +247,7 @@ StepReport ExactStep::run_batch(Optimizer&, std::int64_t samples, std::int64_t, 
 
 void ExactStep::run_quanta(std::int64_t samples, const LossOf& loss, const MicroSteps& between) {
   const bool whole = autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0;
-  if (runtime::dry_run())  // leaves sums without memory, also if it fails
+  if (runtime::dry_run())  // drops the sums without memory, even if it fails
     runtime::at_dry_end(&sums_, [this, owner = step.hooks.handle()] {
       if (owner.lock()) sums_.drop();
     });
@@ -263,7 +263,7 @@ void ExactStep::run_quanta(std::int64_t samples, const LossOf& loss, const Micro
     const BetweenQuanta scope(*this);
     between(i + 1);
   };
-  // Quanta whose gradients are sharded exchange them one after another.
+  // Chunks with sharded gradients exchange these one after another, so they cannot be interleaved.
   if (whole && !step.store.gradients_divided())
     return run_interleaved(turns, samples, loss, between, after);
   const std::int64_t own = std::min(share_of(quanta()).first, quanta() - 1);

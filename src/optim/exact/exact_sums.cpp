@@ -1,4 +1,4 @@
-// The tree of one rank: its quanta, and what all ranks' nodes come to.
+// The tree of sums of one rank's chunks, and the sum over all ranks' nodes.
 #include "optim/exact/exact_sums.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
   done_.clear();
   received_.assign(store.ledger().size(), 0);
   std::vector<QuantumRange> done;
-  // A cycle that is tried again begins anew, with the same random numbers.
+  // A retried cycle begins anew, with the same random numbers.
   if (loaded_ && !runtime::dry_run()) {
     resumed_ = loaded_->random;
     received_ = std::move(loaded_->received);
@@ -61,7 +61,7 @@ ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
     for (std::size_t i = 0; i < done_.size(); ++i)
       if (!is_mine[i]) done_[i].gradients.clear();
   }
-  // The last quantum stays in the arenas.
+  // The gradient of the last chunk stays in the arenas.
   std::size_t most = parts ? 0 : std::max<std::size_t>(plan_quanta(works[rank_]).most, 1) - 1;
   for (std::size_t r = 0; parts && r < works.size(); ++r) {
     most += plan_quanta(works[r]).most;
@@ -109,13 +109,13 @@ std::vector<Tensor> ExactSums::memory() const {
 void ExactSums::reserve(const ParamStore& store, std::size_t parts) {
   while (free_.size() < parts) {
     free_.push_back(store.reserve_gradients());
-    for (const Tensor& t : free_.back())  // between parameters there are zeros
+    for (const Tensor& t : free_.back())  // gaps between parameters are zeros
       zero_bytes(t.impl()->data(), t.device(), t.bytes());
   }
 }
 
 void ExactSums::drop() noexcept {
-  sources_.erase(sources_.begin() + 1, sources_.end());  // a new list would need memory
+  sources_.erase(sources_.begin() + 1, sources_.end());  // erase(), as a new list would allocate
   sources_.front() = Source();
   rank_ = 0;
   random_ = {};
@@ -203,7 +203,7 @@ std::span<const Tensor> ExactSums::place() {
   Source& s = mine();
   const auto& nodes = s.stack.entries();
   const bool joins = !nodes.empty() && are_halves(nodes.back().range, s.range());
-  if (s.place.empty() && !joins && s.next + 1 != s.work.items.size()) {  // it will stand a while
+  if (s.place.empty() && !joins && s.next + 1 != s.work.items.size()) {  // it will wait
     s.place = std::move(free_.back());
     free_.pop_back();
   }
@@ -239,7 +239,7 @@ void ExactSums::take(const ParamStore& store, const CycleSums& sums, std::vector
 }
 
 CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peers) {
-  next(store);  // what is done behind the last quantum
+  next(store);  // finished nodes behind the last chunk
   if (divided()) return fold_parts(store);
   if (peers) return exchange(store, *peers);
   const Part& root =
@@ -265,21 +265,21 @@ CycleSums ExactSums::exchange(const ParamStore& store, const autograd::Peers& pe
   peers.all_gather(e.mine, e.all);
   for (std::size_t a = 0; a < arenas.size(); ++a)
     for (std::size_t j = 0; j < e.most; ++j) {
-      // A rank with fewer nodes sends anything, which nobody reads.
+      // A rank with fewer nodes sends unused data.
       const Tensor& node = j < mine.size() ? mine[j].value.gradients[a] : arenas[a];
       if (e.padded[a].defined())
         copy_gradient(node, e.padded[a].as_strided({node.numel()}, {1}, 0), stream);
       peers.all_to_all(e.padded[a].defined() ? e.padded[a] : node, e.slices[a][j]);
     }
 
-  // Each rank adds up its slice in the tree, and all slices come together again.
+  // Each rank adds up its slice in the tree, then all ranks gather the slices.
   QuantumStack<Part> tree;
   const auto add_up = [&](Part& left, Part& right) { add(left, right, false, stream); };
   const std::uint8_t* const told = e.all.view().as<std::uint8_t>();
   for (std::size_t r = 0; r < ranks; ++r)
     for (std::size_t j = 0; j < e.nodes[r].size(); ++j) {
       Part part;
-      part.in_arenas = true;  // the memory is not to be kept
+      part.in_arenas = true;  // so that add() does not keep the memory
       std::memcpy(&part.sums, told + (r * e.most + j) * sizeof(CycleSums), sizeof(CycleSums));
       for (const auto& slices : e.slices) {
         const std::int64_t length = slices[j].numel() / peers.size();

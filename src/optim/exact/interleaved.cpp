@@ -199,7 +199,7 @@ bool InterleavedQuanta::exchange(bool waits, bool has_failed, std::vector<Number
 
 void InterleavedQuanta::run(const std::function<void(std::int64_t)>& compute,
                             const std::function<void(std::int64_t)>& ended) {
-  // What quanta refer to is there while they are unwound.
+  // Unwind the chunks while the objects that they refer to are alive.
   struct Unwind {
     std::vector<Quantum>& quanta;
     void operator()() const noexcept {
@@ -219,7 +219,7 @@ void InterleavedQuanta::run(const std::function<void(std::int64_t)>& compute,
     }
     try {
       waits = exchange(waits, failure != nullptr, all);
-    } catch (...) {  // what this rank has met says more
+    } catch (...) {  // this rank's own failure says more
       if (!failure) throw;
     }
     if (failure) std::rethrow_exception(failure);

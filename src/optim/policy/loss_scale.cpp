@@ -1,4 +1,4 @@
-// Policies of the loss scale: checked, and as the kernels know them.
+// Loss scaling policies: their checks, and their conversion for kernels.
 #include "firn/optim/loss_scale.h"
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kOp = "LossScale";
 
-/// The next smaller power of two within the limits, as a hint.
+/// Suggests the next smaller power of two within the limits.
 std::string power_hint(double v, double low, double high) {
   const double power = v > 0 && v < HUGE_VAL ? std::exp2(std::floor(std::log2(v))) : low;
   return fmt::format("{} is one", std::fmin(std::fmax(power, low), high));
@@ -49,7 +49,7 @@ DynamicLossScale DynamicLossScale::deepspeed() {
 }
 
 DynamicLossScale DynamicLossScale::megatron() {
-  DynamicLossScale out = deepspeed();  // the same rule from a higher start
+  DynamicLossScale out = deepspeed();  // its rule with a higher initial scale
   out.init = 4294967296;
   return out;
 }

@@ -1,5 +1,5 @@
-// Learning-rate schedules: how they are put together from pieces, and told in words. The formulas
-// of the pieces are in kernels/math/schedule.h.
+// Learning-rate schedules: how pieces make one, and how a schedule is described. The formulas of
+// the pieces are in kernels/math/schedule.h.
 #include "firn/optim/schedule.h"
 
 #include <algorithm>
@@ -32,8 +32,9 @@ Schedule of(const Schedule::Piece& first) {
 
 std::string steps_of(std::int64_t n) { return fmt::format("{} step{}", n, n == 1 ? "" : "s"); }
 
-// What a piece made by warmup() leads up to; 0 for others. It is a line whose first value is an
-// n-th of that, and it is followed by it after n steps.
+// Returns the rate at which a piece made by warmup() ends; 0 for other pieces. Such a piece is a
+// line of n steps whose first value is 1/n of that rate. The piece that begins at the rate follows
+// it.
 double warmup_target(const Schedule& s, int i) {
   const Schedule::Piece& piece = s.pieces()[i];
   if (piece.kind != Schedule::Kind::linear || i + 1 == s.count()) return 0;
@@ -46,7 +47,8 @@ double warmup_target(const Schedule& s, int i) {
              : 0;
 }
 
-// One piece in words; `joined`: it goes on from where the one before it ended.
+// Describes one piece. `joined` says that it continues from the value at which the one before it
+// ended.
 std::string words(const Schedule::Piece& s, bool joined) {
   const auto between = [&](const char* name) {
     return joined ? fmt::format("{} to {:.6g} over {}", name, s.to, steps_of(s.length))
@@ -81,7 +83,7 @@ std::string words(const Schedule::Piece& s, bool joined) {
   }
 }
 
-// Appends `s`, its step 0 at `begin`, up to `end`; what begins later is left out.
+// Appends `s` with its step 0 at `begin`, up to `end`. Drops the pieces that begin later.
 void append_all(Schedule& out, const Schedule& s, std::int64_t begin, std::int64_t end) {
   for (int i = 0; i < s.count(); ++i) {
     Schedule::Piece piece = s.pieces()[i];
@@ -109,7 +111,7 @@ void Schedule::append(const Piece& piece) {
   require_rate("Schedule", "the first value of a piece", piece.from);
   require_rate("Schedule", "the last value of a piece", piece.to);
   require_rate("Schedule", "the factor of a piece", piece.factor);
-  if (piece.begin == 0) count_ = 0;  // nothing is left of what was there
+  if (piece.begin == 0) count_ = 0;  // a new piece at 0 replaces all
   FIRN_CHECK(count_ < kMaxPieces, "Schedule", "give fewer milestones or parts",
              "a schedule has at most {} pieces", kMaxPieces);
   const std::int64_t last = count_ == 0 ? -1 : pieces_[static_cast<std::size_t>(count_ - 1)].begin;
@@ -120,7 +122,7 @@ void Schedule::append(const Piece& piece) {
 
 std::string Schedule::describe() const {
   std::string out;
-  double reached = -1;  // by the piece before
+  double reached = -1;  // value at which the previous piece ended
   for (int i = 0; i < count_; ++i) {
     const Piece& s = pieces()[i];
     const bool last = i + 1 == count_;
@@ -132,7 +134,7 @@ std::string Schedule::describe() const {
       continue;
     }
     out += words(s, std::abs(reached - s.from) <= 1e-12 * s.from);
-    // How long it holds, unless its words have said so.
+    // Add the duration, unless the description already states it.
     const bool told =
         s.kind == Kind::linear || s.kind == Kind::cosine || s.kind == Kind::polynomial;
     if (!last && !(told && holds == s.length)) out += fmt::format(" for {}", steps_of(holds));
@@ -227,7 +229,7 @@ Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::i
     values.push_back(rate(i));
     require_rate(kOp, fmt::format("the value at step {}", i).c_str(), values.back());
   }
-  // A straight line is off by some roundings.
+  // A straight line has rounding errors.
   const double most = *std::max_element(values.begin(), values.end());
   const double error = std::max(tolerance, 1e-15) * most;
   const auto at = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
@@ -251,7 +253,7 @@ Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::i
                "allow a larger tolerance, or call set_lr() before each step",
                "{} straight pieces reach to step {} of {} with a tolerance of {}", count, first,
                steps, tolerance);
-    // The longest piece that fits, found by doubling and halving.
+    // Find the longest piece that fits, by doubling and halving.
     std::int64_t last = first, reach = 1;
     while (last < steps && fits(first, std::min(last + reach, steps))) {
       last = std::min(last + reach, steps);
@@ -277,7 +279,7 @@ Schedule polynomial(double lr, std::int64_t steps, double power, double end) {
              .factor = power});
 }
 
-// ---- Made of others ----
+// ---- Combined schedules ----
 
 Schedule warmup(std::int64_t steps, const Schedule& then) {
   require_steps("warmup", "steps", steps, 0);
@@ -365,8 +367,9 @@ Plateau::Plateau(const Options& options)
 }
 
 bool Plateau::observe(double value) {
-  if (runtime::planning()) return false;  // the value is none, and a plan changes nothing
-  // Relative to the magnitude, so that values below zero work too. The first one is always better.
+  if (runtime::planning()) return false;  // the value means nothing, and a plan changes nothing
+  // The margin is relative to the magnitude, so that negative values work too. The first value
+  // always counts as better.
   const double margin = std::isinf(best_) ? 0 : options_.threshold * std::abs(best_);
   const bool better = options_.larger_is_better ? value > best_ + margin : value < best_ - margin;
   if (better) {

@@ -1,4 +1,4 @@
-// What an optimizer's options come to, in words.
+// Descriptions of an optimizer and its options.
 #include <limits>
 
 #include "optim/impl.h"
@@ -21,7 +21,7 @@ std::string describe_scale(const LossScale& s, bool shared) {
   }
 }
 
-/// How a dynamic loss scale moves.
+/// Describes how a dynamic loss scale changes.
 std::string moves_of(const LossScale& s) {
   if (s.kind() != LossScale::Kind::dynamic) return "";
   const DynamicLossScale& o = s.options();
@@ -32,7 +32,7 @@ std::string moves_of(const LossScale& s) {
                      o.on_overflow == OverflowPolicy::retry ? ", cycles retried" : "");
 }
 
-/// What holds in every cycle: dtypes, loss scale, clipping, averages.
+/// Describes what all cycles share: dtypes, loss scale, clipping, averages.
 std::string settings_of(const OptimizerImpl& impl) {
   const StepOptions& o = impl.options;
   std::string types;

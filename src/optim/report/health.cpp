@@ -7,7 +7,7 @@
 namespace firn::optim {
 namespace {
 
-// What the type's bits say of a magnitude.
+// Limits of the type's magnitudes.
 struct Limits {
   double smallest_normal, half_of_smallest, largest;
 };

@@ -12,15 +12,15 @@ namespace firn::optim {
 
 namespace {
 
-/// For a profile: the loss scale that was in force.
+/// Records the loss scale of the step in a profile.
 void note_loss_scale(const OptimizerImpl& impl, const StepReport& report) try {
   const runtime::Span span(runtime::SpanKind::phase, "profile");
   StepReport kept = report;
-  // On a device the report cannot be asked once the next step has been made.
+  // On a device the next step overwrites the state that the report reads.
   if (!impl.store.device().is_cpu()) kept = report.of(impl.store.step_state().clone());
   runtime::note_counter(runtime::keep_name("loss scale, " + impl.store.op()),
                         [kept] { return kept.loss_scale(); });
-} catch (const std::bad_alloc&) {  // the step has been made: a profile must not make it fail
+} catch (const std::bad_alloc&) {  // the step is made, and a profile must not make it fail
 } catch (const OutOfMemory&) {
 }
 
@@ -41,7 +41,7 @@ StepListener::StepListener(Optimizer& optimizer, std::function<void(const StepRe
   OptimizerImpl& impl = OptimizerAccess::impl(optimizer);
   FIRN_CHECK(!impl.notes.listener, impl.store.op(), "one fit() at a time trains an optimizer",
              "another fit() is training with it");
-  stop_ = [alive = impl.hooks.handle()] {  // first: this needs memory
+  stop_ = [alive = impl.hooks.handle()] {  // comes first, because it allocates
     if (const auto owner = alive.lock()) (*owner)->notes.listener = nullptr;
   };
   impl.notes.listener = std::move(heard);

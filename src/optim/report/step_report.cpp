@@ -1,4 +1,4 @@
-// Reading what a step did out of the optimizer's state.
+// Reads the outcome of a step from the optimizer's state.
 #include "firn/optim/step_report.h"
 
 #include <ostream>
@@ -18,7 +18,7 @@ StepReport::StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_ste
       micro_steps_(micro_steps),
       accumulating_(micro_steps >= 0),
       names_(std::move(names)) {
-  if (state_.device().is_cpu()) read();  // nothing to wait for
+  if (state_.device().is_cpu()) read();  // needs no wait
 }
 
 void StepReport::read() const {

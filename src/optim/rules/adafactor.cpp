@@ -1,4 +1,4 @@
-// Adafactor: a second moment in two factors, by reductions over rows and columns.
+// Adafactor: a factored second moment, computed by reductions over rows and columns.
 #include "firn/optim/rules/adafactor.h"
 
 #include <cmath>
@@ -14,20 +14,20 @@ using namespace algebra;
 
 constexpr const char* kName = "Adafactor";
 
-/// `shape` with size 1 at an axis that is counted from the end.
+/// Returns `shape` with size 1 at the axis, which is counted from the end.
 Shape without(Shape shape, std::int64_t axis) {
   shape[axis] = 1;
   return shape;
 }
 
-/// to = from + intake (target - from). Writes over target.
+/// to = from + intake (target - from). Overwrites target.
 void average(const Tensor& from, const Tensor& target, const Tensor& intake, const Tensor& to) {
   binary(BinaryOp::sub, target, from, target);
   binary(BinaryOp::mul, target, intake, target);
   binary(BinaryOp::add, from, target, to);
 }
 
-/// The root of the mean of squares: [1].
+/// The root of the mean square of x: [1].
 Tensor root_mean_square(const Tensor& x) {
   const Tensor out = sum_of_squares(line(x), {1}, 1 / static_cast<double>(x.numel()));
   unary(UnaryOp::sqrt, out);
@@ -88,7 +88,7 @@ class AdafactorWhole final : public WholeRule {
   }
 
  private:
-  /// The estimate of g^2, after the new states: a new tensor in the gradient's order of memory.
+  /// The estimate of g^2 from the new states: a new tensor in the gradient's memory order.
   Tensor variance(const WholeStep& s, double eps1) const {
     const Tensor& g = s.gradient;
     const Tensor intake = binary(BinaryOp::pow, s.t, number(options_.beta2_decay, s.t));

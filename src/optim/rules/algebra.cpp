@@ -13,7 +13,7 @@ Stream stream_of(const Tensor& t) { return current_stream(t.device()); }
 
 Tensor new_like(const Tensor& t, const Shape& shape) { return empty(shape, t.dtype(), t.device()); }
 
-/// `t` as an operand of a result of this shape.
+/// Broadcasts `t` to the shape of a result.
 ConstView spread(const Tensor& t, const Shape& shape) {
   Strides strides = Strides::filled(shape.size(), 0);
   for (int i = 1; i <= shape.size(); ++i) {

@@ -1,4 +1,4 @@
-// Custom: a rule that is a function of the user's, over copies of what it may read.
+// Custom: a rule that is a user's function, which gets copies of what it may read.
 #include "firn/optim/rules/custom.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void check(const CustomOptions& o) {
   }
 }
 
-/// Throws Error unless `got` can take the place of `like`.
+/// Throws Error unless `got` can replace `like`.
 void require_like(const Tensor& got, const Tensor& like, const std::string& what,
                   const std::string& label) {
   FIRN_CHECK(got.defined() && got.shape() == like.shape() && got.dtype() == like.dtype() &&
@@ -58,7 +58,7 @@ class CustomWhole final : public WholeRule {
     return out;
   }
 
-  std::string options() const override {  // the function is not among them: nobody can compare it
+  std::string options() const override {  // leaves out the function, which nobody can compare
     if (options_.weight_decay == 0) return "";
     return fmt::format("weight_decay {}", options_.weight_decay);
   }

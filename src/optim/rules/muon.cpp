@@ -1,4 +1,4 @@
-// Muon: momentum whose matrices are made orthogonal by five steps of Newton and Schulz.
+// Muon: momentum whose matrices are orthogonalised by Newton-Schulz iterations.
 #include "firn/optim/rules/muon.h"
 
 #include <algorithm>
@@ -15,13 +15,13 @@ using namespace algebra;
 
 constexpr const char* kName = "Muon";
 
-/// X = a X + b (X X^T) X + c (X X^T)^2 X, so that singular values from 1e-3 to 1 come near 1
-/// (Jordan et al. 2024).
+/// X = a X + b (X X^T) X + c (X X^T)^2 X. Five iterations bring singular values from 1e-3 to 1
+/// close to 1 (Jordan et al. 2024).
 struct Quintic {
   static constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
 };
 
-/// The rows and columns that a weight is taken for.
+/// The rows and columns of a weight seen as a matrix.
 struct Size {
   std::int64_t rows, cols;
 };
@@ -36,7 +36,7 @@ double scale_of(MuonScale scale, const Size& size) {
                                       : 0.2 * std::sqrt(std::max(rows, cols));
 }
 
-/// `u` with singular values near 1. Writes over u.
+/// Returns `u` with singular values near 1. Overwrites u.
 Tensor orthogonal(const Tensor& u, std::int64_t steps) {
   const Tensor norm = sum_of_squares(u, {1, 1}, 1);
   unary(UnaryOp::sqrt, norm);
@@ -48,7 +48,7 @@ Tensor orthogonal(const Tensor& u, std::int64_t steps) {
   const Tensor power = empty({side, side}, u.dtype(), u.device());
   Tensor x = u, next = empty(u.shape(), u.dtype(), u.device());
   for (std::int64_t i = 0; i < steps; ++i) {
-    // The smaller of X X^T and X^T X: both give the same polynomial.
+    // Use the smaller one of X X^T and X^T X: both give the same polynomial.
     if (wide) {
       product(x, transposed(x), 1, 0, gram);
     } else {
@@ -104,8 +104,8 @@ class MuonWhole final : public WholeRule {
     } else {
       copy(momentum, gradient);
     }
-    // In the order of memory: the columns of a channels-last weight are in another order, which
-    // its result is in as well.
+    // The matrix is in memory order. The columns of a channels-last weight have another order, and
+    // so do those of its result.
     const Tensor update =
         line(orthogonal(matrix(gradient, size.rows, size.cols), options_.newton_schulz_steps));
     const Tensor shrink = number(1, weight), step = number(0, weight);

@@ -1,4 +1,4 @@
-// What a ParamStore shows: its state, and the names of its parameters.
+// The contents of a ParamStore: its state, and the names of its parameters.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -148,7 +148,7 @@ std::vector<Tensor> ParamStore::copy_gradients(const std::vector<Tensor>* memory
   std::vector<Tensor> out;
   for (const Arena& a : arenas_) {
     Tensor& copy = out.emplace_back();
-    if (!gradients_divided() &&  // of those, other ranks may have received some
+    if (!gradients_divided() &&  // other ranks may have received some
         std::none_of(a.parameters.begin(), a.parameters.end(),
                      [this](std::size_t i) { return ledger_.received(i); }))
       continue;
@@ -204,7 +204,7 @@ void ParamStore::put_back_gradients(const std::vector<Tensor>& copies) const {
 
 std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zero_missing) {
   std::vector<StateEntry> out;
-  // Replays will find other gradients, and between quanta the arenas have sums.
+  // Replays will find other gradients, and between chunks the arenas hold sums.
   if (!runtime::capturing(device_) && zero_missing) zero_missing_gradients();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];

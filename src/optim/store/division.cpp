@@ -1,5 +1,6 @@
-// State that is divided over ranks (ZeRO, Rajbhandari et al. 2020): of masters, averages and states
-// a rank keeps a part, updates the weights that belong to it, and receives the others'.
+// State that is sharded over ranks (ZeRO, Rajbhandari et al. 2020). A rank keeps a shard of
+// masters, averages and states, updates the weights that belong to it, and receives those of other
+// ranks.
 #include "optim/store/division.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,7 @@
 namespace firn::optim {
 namespace {
 
-/// Equal parts of whole units; the last rank also has what is left over.
+/// Returns the bounds of equal shards of whole units. The last rank also has what is left over.
 std::vector<std::int64_t> even_bounds(const Share& range, int ranks, std::int64_t unit) {
   std::vector<std::int64_t> out;
   const std::int64_t part = range.size() / ranks / unit * unit;
@@ -23,7 +24,8 @@ std::vector<std::int64_t> even_bounds(const Share& range, int ranks, std::int64_
   return out;
 }
 
-/// Parts that begin with a parameter, as equal as that lets them be. `begins` are ascending.
+/// Returns the bounds of shards that begin with a parameter and are as equal as possible. `begins`
+/// are ascending.
 std::vector<std::int64_t> bounds_at(const std::vector<std::int64_t>& begins, std::int64_t elements,
                                     int ranks) {
   std::vector<std::int64_t> out{0};
@@ -40,7 +42,7 @@ std::vector<std::int64_t> bounds_at(const std::vector<std::int64_t>& begins, std
 
 }  // namespace
 
-// ---- Whose is what ----
+// ---- Which rank has what ----
 
 bool ParamStore::is_elementwise(const Arena& a) noexcept {
   return !a.whole &&
@@ -156,7 +158,7 @@ void ParamStore::divide(Division& division) noexcept {
   buckets_.swap(division.buckets);
   weights_divided_ = division.weights;
   std::swap(whole_, division.whole);
-  for (kernels::OptimizerArena& v : views_) {  // what it says of states is gone
+  for (kernels::OptimizerArena& v : views_) {  // states are no longer here
     v.master = v.ema = View();
     for (View& state : v.states) state = View();
     for (View& scale : v.scales) scale = View();
@@ -175,7 +177,7 @@ void ParamStore::divide(Division& division) noexcept {
   }
 }
 
-// ---- What all need ----
+// ---- Gathering ----
 
 void ParamStore::gather_bounds(const Tensor& flat, const std::vector<std::int64_t>& bounds,
                                const autograd::Peers& peers) {
@@ -233,7 +235,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
   std::vector<std::int64_t> bounds;  // of the parameter
   for (const std::int64_t b : run.bounds)
     bounds.push_back(std::clamp(b / unit, begin, begin + count) - begin);
-  // What both have: of the parameter, and of what is kept.
+  // The elements of the parameter that are kept here.
   const Share mine{std::max(begin, run.kept.first / unit),
                    std::max(begin, std::min(begin + count, run.kept.last / unit))};
   const std::int64_t from = (run.kept.first - run.at) / unit;
@@ -242,7 +244,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
   const bool in_order = unit != 1 || p.tensor.is_contiguous();
   if (in_order) {
     out.parts = {std::move(bounds), part};
-  } else if (peers) {  // rank 0 has the whole of it for a while
+  } else if (peers) {  // rank 0 temporarily has the whole
     Tensor flat;
     autograd::on_every_rank(op_.c_str(), peers,
                             [&] { flat = empty({count}, kept.dtype(), device_); });
@@ -276,7 +278,7 @@ StateEntry ParamStore::weight_entry(std::size_t i) const {
   if (!weights_divided_) return {std::move(name), p.tensor.detach()};
   const Arena& a = arenas_[p.arena];
   StateEntry out = entry_of(std::move(name), a, p, a.weight, 1, nullptr);
-  out.tensor = p.tensor.detach();  // by which a module's is known
+  out.tensor = p.tensor.detach();  // identifies the weight of a module
   out.prepare = [this, storage = p.storage,
                  prepare = std::move(out.prepare)](const Tensor& read) -> std::function<void()> {
     return [this, storage, write = prepare(read)] {

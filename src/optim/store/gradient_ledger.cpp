@@ -40,7 +40,7 @@ void GradientLedger::receive_from_ranks(std::span<const std::uint8_t> flags) noe
 }
 
 void GradientLedger::begin_cycle() {
-  adopt();  // later it would undo this
+  adopt();  // a later adopt() would undo this
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     if (received(i)) stale_[i] = 1;
     leaves_[i]->touched = 0;
@@ -66,7 +66,7 @@ bool GradientLedger::adopt() {
   version_ = flags_.storage()->version();
   copy_bytes(told_.data(), Device::cpu(), flags_.impl()->data(), flags_.device(), told_.size());
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (received(i)) stale_[i] = 1;  // read only if it has received none from now on
+    if (received(i)) stale_[i] = 1;  // matters only once it has received none
     leaves_[i]->touched = noted_[i] = told_[i] != 0;
   }
   return true;
@@ -82,7 +82,7 @@ GradientLedger::Counts GradientLedger::contributions() const {
 void GradientLedger::put_back(const Counts& contributions) noexcept {
   for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->touched = contributions[i];
   note();
-  std::fill(told_.begin(), told_.end(), std::uint8_t{0xff});  // equal to no flag
+  std::fill(told_.begin(), told_.end(), std::uint8_t{0xff});  // unlike any flag
 }
 
 GradientLedger::Place GradientLedger::exchange(const Place& next) {

@@ -1,5 +1,5 @@
-// Gradients that are divided over ranks (ZeRO stage 2): the buckets in which they are exchanged,
-// and the norm of a gradient of which no rank has the whole.
+// Sharded gradients (ZeRO stage 2): the buckets in which they are exchanged, and the norm of a
+// gradient that no rank has as a whole.
 #include <algorithm>
 #include <utility>
 
@@ -16,7 +16,8 @@ std::vector<Share> ParamStore::bucket_ranges(const Arena& a) const {
   const auto size = static_cast<std::int64_t>(size_of(a.grad.dtype()));
   std::vector<Share> out;
   std::int64_t last = a.elements;
-  // From the back, which backward passes finish first: only the last bucket to go is small.
+  // Go from the back, which backward passes finish first, so that the last bucket exchanged is the
+  // small one.
   for (auto i = a.parameters.rbegin(); i != a.parameters.rend(); ++i) {
     const std::int64_t begin = parameters_[*i].begin;
     if (!out.empty() && (out.back().last - begin) * size <= bucket_bytes()) {
@@ -41,7 +42,7 @@ std::vector<ParamStore::Bucket> ParamStore::pieces_of(const std::vector<Arena>& 
         if (parameters_[i].begin >= range.first && parameters_[i].begin < range.last)
           b.parameters.push_back(i);
     }
-  // A bucket is complete when the parameter that was used first is.
+  // A bucket is complete when its first parameter in the order of use has its gradient.
   std::stable_sort(out.begin(), out.end(), [](const Bucket& x, const Bucket& y) {
     return x.parameters.front() > y.parameters.front();
   });
@@ -113,18 +114,18 @@ math::GradientSummary ParamStore::summary_in_order(const math::StepPolicy& polic
   const OwnerScope owner(Owner::gradients);
   const std::int64_t size = chunk_size();
   const std::vector<Tensor> parts = gradients();
-  // Buckets by their place in the arenas: a window over the gradient goes along with them.
+  // Process the buckets in the order of the arenas, moving a window over the gradient.
   std::vector<const Bucket*> ascending;
   for (const Bucket& b : buckets_) ascending.push_back(&b);
   std::sort(ascending.begin(), ascending.end(), [](const Bucket* x, const Bucket* y) {
     return std::pair(x->arena, x->range.first) < std::pair(y->arena, y->range.first);
   });
   Tensor window;
-  std::int64_t begin = 0;  // of the window, among the arena's elements
+  std::int64_t begin = 0;  // first element of the window in the arena
   for (const Bucket* b : ascending) {
     const Arena& a = arenas_[b->arena];
     kernels::OptimizerArena view = views_[b->arena];
-    const std::int64_t first = b->range.first / size;  // chunk that the bucket begins in
+    const std::int64_t first = b->range.first / size;  // chunk in which the bucket begins
     const Tensor next = empty({b->range.last - first * size}, a.grad.dtype(), device_);
     if (const std::int64_t carried = b->range.first - first * size; carried > 0)
       kernels::copy(optim::part_of(window, {first * size - begin, b->range.first - begin}).view(),
@@ -138,7 +139,7 @@ math::GradientSummary ParamStore::summary_in_order(const math::StepPolicy& polic
                     optim::part_of(flat, {b->bounds[r], b->bounds[r + 1]}).mutable_view(),
                     stream());
     gather_bounds(flat, b->bounds, peers);
-    // The chunk that a bucket ends in goes on in the next one.
+    // A chunk in which a bucket ends is completed by the next bucket.
     const std::int64_t complete = b->range.last == a.elements ? view.chunks : b->range.last / size;
     view.grad = counted_from(window.mutable_view(), begin);
     kernels::optim_partials(memory(), view, first, complete, policy, stream());

@@ -1,5 +1,5 @@
-// The arenas of a ParamStore: where each parameter goes, the memory, and the tables that share the
-// work among threads and blocks.
+// The layout of a ParamStore: the place of each parameter, the memory, and the tables that
+// distribute the work over threads and blocks.
 #include <algorithm>
 #include <utility>
 
@@ -30,8 +30,8 @@ Tensor bytes(std::size_t n, Device device) {
 
 }  // namespace
 
-// On the CPU, weights, gradients and two states of a chunk take 128 KB, half of an L2 cache. On a
-// GPU it is four 16-byte loads for each of a block's 256 threads.
+// On the CPU, weights, gradients and two states of a chunk take 128 KB, which is half of an L2
+// cache. On a GPU a chunk is four 16-byte loads for each of a block's 256 threads.
 std::int64_t ParamStore::chunk_size() const noexcept { return device_.is_cpu() ? 8192 : 4096; }
 
 void ParamStore::lay_out() {
@@ -114,7 +114,7 @@ Tensor ParamStore::state_memory(Owner owner, DType dtype, std::int64_t elements)
 WholeUpdates ParamStore::set_up_whole(const std::vector<Arena>& arenas,
                                       const std::vector<kernels::OptimizerArena>& views) const {
   WholeUpdates out;
-  std::vector<std::size_t> first_run{0};  // of each arena, among the views
+  std::vector<std::size_t> first_run{0};  // for each arena, among the views
   for (const Arena& a : arenas) first_run.push_back(first_run.back() + a.runs.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
@@ -175,7 +175,7 @@ void ParamStore::allocate(Arena& a) {
 
 kernels::OptimizerArena ParamStore::view_of(const Arena& a, const Run& run, std::size_t index,
                                             kernels::NormPartial* partials) const {
-  // Kernels count elements from the beginning of the arena, and ask for those of the tables alone.
+  // Kernels count elements from the beginning of the arena, but access only those in the tables.
   const auto from = [&run](const Tensor& kept, std::int64_t unit = 1) {
     return counted_from(kept.mutable_view(), (run.kept.first - run.at) / unit);
   };
@@ -206,7 +206,7 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
   const std::int64_t size = chunk_size();
   struct Chunk {
     std::vector<kernels::Piece> pieces;
-    double place = 0;  // how far into its first piece's parameter it begins, of 1
+    double place = 0;  // relative position of its start in the first piece's parameter
   };
   const std::int64_t first = run.range.first / size;
   std::vector<Chunk> chunks(static_cast<std::size_t>(math::ceil_div(run.range.last, size) - first));
@@ -227,8 +227,8 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
   run.chunks = static_cast<std::int64_t>(chunks.size());
   const bool trusts =
       std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
-  // GEMM splits a weight's rows among the CPU's threads. With this order a thread updates the rows
-  // whose gradients are in its cache, and later multiplies by the rows that it updated.
+  // GEMM splits a weight's rows among the CPU's threads. In this order a thread updates the rows
+  // whose gradients are in its cache, and later multiplies by these rows.
   if (device_.is_cpu() && !trusts)
     std::stable_sort(chunks.begin(), chunks.end(),
                      [](const Chunk& x, const Chunk& y) { return x.place < y.place; });
@@ -248,7 +248,7 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
 }
 
 Ref<Storage> ParamStore::chunk_order(const Run& run) const {
-  if (!device_.is_cpu()) return {};  // they have the order of the elements
+  if (!device_.is_cpu()) return {};  // they are in the order of the elements
   const OwnerScope owner(Owner::optimizer);
   const auto* const pieces = static_cast<const kernels::Piece*>(run.pieces->data());
   const auto* const pieces_of = static_cast<const std::int64_t*>(run.chunk_pieces->data());

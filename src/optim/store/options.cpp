@@ -1,5 +1,5 @@
-// The options of an optimizer's rules: checked in the type that computes with them, and in words,
-// which a saved run compares.
+// The options of an optimizer's rules: checks in the type that computes with them, and a
+// description that a saved run compares.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -28,7 +28,7 @@ void require_f32(const std::string& op, const char* name, double value) {
 
 namespace {
 
-/// Calls fn(name, value) for the numbers of a rule.
+/// Calls fn(name, value) for each number of a rule.
 template <class Rule, class Fn>
 void each_option(const Rule& r, const Fn& fn) {
   if constexpr (requires { r.momentum; }) fn("momentum", r.momentum);
@@ -54,7 +54,7 @@ void each_option(const Rule& r, const Fn& fn) {
   if constexpr (requires { r.weight_decay; }) fn("weight_decay", r.weight_decay);
 }
 
-/// Each as the shortest decimal number that is read back as the same double.
+/// Describes each number by the shortest decimal that is read back as the same double.
 template <class Rule>
 std::string options_of(const Rule& r) {
   std::string out;

@@ -61,7 +61,7 @@ ParamStore::~ParamStore() {
   let_go();
   if (!watch_) return;
   try {
-    synchronize(stream());           // the end of a cycle may still have to be written to the watch
+    synchronize(stream());           // the device may still write to the watch
   } catch (const std::exception&) {  // NOLINT: nothing runs any more, or the device is lost
   }
 }
@@ -161,7 +161,7 @@ void ParamStore::move_in(Parameter& p) {
   TensorImpl& impl = *p.tensor.impl();
   const std::size_t offset = static_cast<std::size_t>(p.begin) * size_of(a.dtype);
   if (fills_its_storage(impl)) {
-    // The storage itself moves, so that every view of it moves along.
+    // Move the storage itself, so that all its views move too.
     impl.storage->move_into(a.weight.storage(), offset);
   } else {
     auto part = Storage::part_of(a.weight.storage(), offset, p.tensor.bytes());
@@ -271,7 +271,7 @@ void ParamStore::refresh_masters() {
     };
     refresh(a.master);
     refresh(a.ema);
-    if (modes_) {  // of math::ScheduleFree
+    if (modes_) {  // math::ScheduleFree
       refresh(a.states[0]);
       refresh(a.states[1]);
     }

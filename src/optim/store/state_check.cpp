@@ -11,12 +11,12 @@ namespace firn::optim {
 namespace {
 
 constexpr const char* kHint = "copy in all tensors of a state() that an optimizer like this saved";
-/// Schedules count steps in f64, which has all whole numbers up to here.
+/// Schedules count steps in f64, which represents all integers up to this one.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
-/// Loss scales and units of gradients that f32 has.
+/// The range of loss scales and gradient units that f32 represents.
 constexpr double kLeastScale = 0x1p-126, kMostScale = 0x1p127;
 
-/// What stands in a text that may be anything.
+/// Returns a text without its zeros, and with '?' for characters that cannot be printed.
 std::string printable(const std::string& text) {
   std::string out;
   for (const char c : text)
@@ -76,8 +76,8 @@ void check_scaler(const std::string& op, const math::ScalerState& s) {
   require_count(op, kName, "the flag of a calibration", s.calibrating, 0, 1);
 }
 
-/// What the backward passes of the cycle have collected. A loss or weight that is not finite is no
-/// damage: the step will skip it.
+/// Checks the sums of the cycle's backward passes. A loss or weight that is not finite is allowed:
+/// the step will skip it.
 void check_sums(const std::string& op, const math::SeedSums& s) {
   constexpr const char* kName = "step_state";
   require_count(op, kName, "the number of micro-steps", s.micro_steps);
@@ -91,7 +91,7 @@ void check_sums(const std::string& op, const math::SeedSums& s) {
   require_finite(op, "the total of weights", s.weight_total);
 }
 
-/// The average of a rule that keeps one: sums are in units of the last step's weight.
+/// Checks the average of a rule that keeps one. Its sums are in units of the last step's weight.
 void check_average(const std::string& op, const math::StepState& s) {
   FIRN_CHECK(s.largest_rate >= 0 && math::is_finite(s.largest_rate), op, kHint,
              "the state's \"step_state\" is damaged: the largest learning rate is {}",
@@ -102,7 +102,7 @@ void check_average(const std::string& op, const math::StepState& s) {
              s.average_sum, s.applied);
 }
 
-/// The report of the last step, which says what the state says.
+/// Checks the report of the last step against the rest of the state.
 void check_report(const std::string& op, const math::StepState& s, std::int64_t parameters) {
   constexpr const char* kName = "step_state";
   const math::StepOutcome& last = s.last;
@@ -159,7 +159,8 @@ void check_progress(const std::string& op, const Progress& p, const math::StepSt
              p.cycles, p.micro_steps, s.applied + s.skipped, s.micro_steps);
 }
 
-/// The next step's learning rate is the schedule's. A device rounds powers and cosines otherwise.
+/// Checks that the next step's learning rate is the schedule's. A device rounds powers and cosines
+/// differently.
 void check_rate(const std::string& op, const Schedule& schedule, const math::StepState& s) {
   const double expected = schedule.at(s.applied);
   double size = expected;

@@ -11,10 +11,10 @@
 namespace firn::optim {
 namespace {
 
-/// [n] of `like`'s dtype on its device.
+/// Allocates [n] of `like`'s dtype on its device.
 Tensor flat(std::int64_t n, const Tensor& like) { return empty({n}, like.dtype(), like.device()); }
 
-/// The elements of a dense tensor in the order of their memory.
+/// Returns the elements of a dense tensor in memory order.
 Tensor line(const Tensor& t) { return t.as_strided({t.numel()}, {1}); }
 
 }  // namespace
@@ -26,7 +26,7 @@ void WholeUpdates::add(Member m, const NamedTensor& parameter) {
 
 void WholeUpdates::allocate(const MemoryOf& memory_of) {
   for (const DType dtype : {DType::f32, DType::f64}) {
-    // One block has all states and their next ones, each at a multiple of 256 bytes or more.
+    // One block holds all states and next states, each at a multiple of 256 bytes or more.
     const auto room = [](const WholeRule::State& s) {
       return math::ceil_div(s.shape.product(), std::int64_t{64}) * 64;
     };
@@ -61,7 +61,7 @@ void WholeUpdates::allocate(const MemoryOf& memory_of) {
   const OwnerScope owner(Owner::optimizer);
   for (Member& m : members_) {
     const bool apart = m.rule->may_throw();
-    spoils_ = spoils_ || !apart;  // the same on all ranks
+    spoils_ = spoils_ || !apart;  // is equal on all ranks
     if (!m.here) continue;
     const Tensor& g = m.gradient;
     m.next_weight = apart ? flat(g.numel(), g).as_strided(g.shape(), g.strides()) : g;
@@ -137,7 +137,7 @@ std::vector<StateEntry> WholeUpdates::states_of(std::size_t index, int owner, in
       } else {
         state.tensor = zeros({}, g.dtype(), g.device()).expand(m.kinds[s].shape);
         state.parts.part = firn::empty({0}, g.dtype(), g.device());
-        state.prepare = [](const Tensor&) { return [] {}; };  // another rank's
+        state.prepare = [](const Tensor&) { return [] {}; };  // it is another rank's
       }
     }
   }
