@@ -37,8 +37,8 @@ void require_no_cycle(Optimizer& optimizer, const char* call);
 /// A handle to an optimizer that may be moved or destroyed meanwhile. lock() returns null if it is
 /// gone.
 std::weak_ptr<OptimizerImpl*> handle_of(const Optimizer& optimizer);
-/// The position in the cycle that a captured step depends on: whether a call of step() is the first
-/// of its cycle, and whether it is the last.
+/// The position in the cycle that a captured step depends on: whether a call of step() is the
+/// first of its cycle, and whether it is the last.
 struct CapturePlace {
   bool first = false, last = false;
 };

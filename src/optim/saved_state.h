@@ -19,8 +19,8 @@ std::vector<StateEntry> state_of(OptimizerImpl& impl, const autograd::Peers* pee
 void gather_state(OptimizerImpl& impl);
 /// Says why a run could not continue from the current state. Empty if it could.
 std::string why_not_saved(const OptimizerImpl& impl);
-/// Takes over a state that was copied in since the last call. Throws Error if it is not the state
-/// of an optimizer of this kind.
+/// Takes over a state that was copied in since the last call. Throws Error if it is not the
+/// state of an optimizer of this kind.
 void adopt_state(OptimizerImpl& impl);
 /// Changes if a tensor of the state that belongs to no parameter is written from outside.
 std::uint32_t version_of_state(const OptimizerImpl& impl) noexcept;

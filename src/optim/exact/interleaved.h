@@ -65,8 +65,8 @@ class InterleavedQuanta final : public autograd::BatchParts {
     std::int64_t state, first, layer, backward, numbers, quanta;
   };
 
-  /// Resumes each chunk until it waits or ends. Returns whether they wait. Throws Error unless all
-  /// of them wait at the same layer, or all have ended.
+  /// Resumes each chunk until it waits or ends. Returns whether they wait. Throws Error unless
+  /// all of them wait at the same layer, or all have ended.
   bool go_on(const std::function<void(std::int64_t i)>& compute,
              const std::function<void(std::int64_t i)>& ended);
   void begin_turn(Quantum& quantum);

@@ -8,9 +8,9 @@
 namespace firn::optim {
 
 /// While alive, `heard` receives the report of each cycle that the optimizer ends. That includes
-/// the tries of OverflowPolicy::retry, but no dry run. On a CUDA device it also receives the report
-/// of a replayed step, before the step has run: read it later. `heard` must not throw or use the
-/// optimizer.
+/// the tries of OverflowPolicy::retry, but no dry run. On a CUDA device it also receives the
+/// report of a replayed step, before the step has run: read it later. `heard` must not throw or use
+/// the optimizer.
 class StepListener {
  public:
   /// Throws Error if the optimizer has a listener.

@@ -232,7 +232,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
     return out;
   }
   out.tensor = zeros({}, kept.dtype(), device_).expand(shape);
-  std::vector<std::int64_t> bounds;  // of the parameter
+  std::vector<std::int64_t> bounds;  // within the parameter
   for (const std::int64_t b : run.bounds)
     bounds.push_back(std::clamp(b / unit, begin, begin + count) - begin);
   // The elements of the parameter that are kept here.

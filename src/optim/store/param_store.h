@@ -152,8 +152,8 @@ class ParamStore {
   std::vector<Tensor> parameters() const;
   /// "Muon for 4 of 6 parameters, AdamW for 2"; empty if all have one rule.
   std::string rules_in_words() const;
-  /// "beta1 0.9, beta2 0.999, eps 1e-08, weight_decay 0.01": the numbers of the rules, in the order
-  /// of the arenas. An arena with the numbers of the one before is left out. See options.cpp.
+  /// "beta1 0.9, beta2 0.999, eps 1e-08, weight_decay 0.01": the numbers of the rules, in the
+  /// order of the arenas. An arena with the numbers of the one before is left out. See options.cpp.
   std::string options_in_words() const;
   /// The name for errors: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
   std::string label(std::size_t i) const;
