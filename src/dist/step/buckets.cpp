@@ -59,7 +59,7 @@ void GradientBuckets::end_pass(bool failed) {
       self.take_ = nullptr;
     }
   } const end{*this};
-  if (failed)  // what was collected is of no use, and its memory may be needed
+  if (failed)  // the gradients are useless, and their memory may be needed
     for (std::size_t b = next_; b < memory_.size(); ++b) take_back(b);
   while (!lost_ && next_ < memory_.size()) exchange_next();
 }
@@ -89,7 +89,7 @@ void GradientBuckets::finish(autograd::Leaf& leaf) {
 void GradientBuckets::exchange_next() {
   const std::size_t b = next_++;
   const ParamStore::Bucket& bucket = store_.buckets()[b];
-  lost_ = true;  // if it throws, others are at another place
+  lost_ = true;  // if it throws, the other ranks are at another point
   if (any_[b] && !memory_[b].defined()) memory_[b] = store_.bucket_memory(bucket);
   const Tensor memory = memory_[b];
   take_back(b);

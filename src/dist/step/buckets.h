@@ -1,6 +1,6 @@
-// Gradients of a backward pass on their way to the ranks that keep them (ZeRO stage 2). They are
-// collected in buckets. A bucket is exchanged when the pass has added all to it and all buckets
-// before it have gone, so the order is the same on every rank, whatever its graph.
+// Gradients of a backward pass under ZeRO stage 2, which are collected in buckets and then sharded.
+// A bucket is exchanged when it is complete and all buckets before it have been exchanged. So the
+// order is the same on every rank, whatever the rank's graph.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,29 @@ namespace firn::optim {
 
 class GradientBuckets final : public autograd::Collector {
  public:
-  /// From now on the parameters' leaves borrow their memory here.
+  /// From now on the parameters' leaves get their gradient memory from this object.
   explicit GradientBuckets(ParamStore& store);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// For each parameter whether a backward pass from `output` may add to it (undefined: to none).
+  /// Returns for each parameter whether a backward pass from `output` (undefined: none) may add to
+  /// it.
   std::vector<std::uint8_t> expect(const Tensor& output);
 
-  /// Takes the gradients of a bucket, which are zeros for what this rank's pass has not reached. If
-  /// no rank's pass may reach any of it, `memory` is undefined. A call of all ranks.
+  /// Takes the gradients of a bucket, which are zeros where this rank's pass has added nothing.
+  /// `memory` is undefined if no rank's pass may reach the bucket. All ranks make this call.
   using Take = std::function<void(const ParamStore::Bucket& bucket, const Tensor& memory)>;
-  /// A pass begins, on all ranks. `expected` are the parameters that may get gradients on any rank.
+  /// Begins a pass on all ranks. `expected` marks the parameters that may get gradients on any
+  /// rank.
   void begin_pass(std::span<const std::uint8_t> expected, Take take);
-  /// It has ended here, or failed: exchanges what is left, after a failure zeros. If an exchange
-  /// has thrown before, does nothing but release memory.
+  /// Ends the pass and exchanges the remaining buckets; after a failure these are zeros. If an
+  /// exchange has thrown before, only releases memory.
   void end_pass(bool failed);
 
-  /// Nothing more of the pass is exchanged: all ranks know that one has failed.
+  /// Stops the exchanges of this pass, because all ranks know that one has failed.
   void abandon() noexcept { lost_ = true; }
-  /// Whether an exchange of the last pass has thrown: others are at another place.
+  /// Whether an exchange of the last pass has thrown. The other ranks are then at another point.
   bool lost() const noexcept { return lost_; }
 
   void begin(autograd::Leaf& leaf) override;
@@ -44,19 +46,19 @@ class GradientBuckets final : public autograd::Collector {
 
  private:
   void exchange_next();
-  /// The bucket's leaves have no memory from now on.
+  /// Takes the memory away from the bucket's leaves.
   void take_back(std::size_t bucket) noexcept;
 
   ParamStore& store_;
   std::unordered_map<const autograd::Leaf*, std::size_t> parameters_;
-  std::vector<std::size_t> bucket_of_;  ///< of each parameter
-  // The pass under way:
+  std::vector<std::size_t> bucket_of_;  ///< for each parameter
+  // State of the pass under way:
   bool running_ = false, lost_ = false;
   Take take_;
-  std::vector<Tensor> memory_;      ///< of each bucket; undefined: no gradient yet, or no more
-  std::vector<std::int64_t> open_;  ///< leaves of each bucket that are awaited
-  std::vector<std::uint8_t> any_;   ///< whether a rank's pass may reach the bucket
-  std::size_t next_ = 0;            ///< to be exchanged
+  std::vector<Tensor> memory_;      ///< for each bucket; undefined: no gradient yet, or exchanged
+  std::vector<std::int64_t> open_;  ///< leaves of each bucket that still expect gradients
+  std::vector<std::uint8_t> any_;   ///< whether any rank's pass may reach the bucket
+  std::size_t next_ = 0;            ///< next bucket to exchange
 };
 
 }  // namespace firn::optim

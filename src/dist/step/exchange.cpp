@@ -27,7 +27,7 @@ const char* words_of(CyclePlace place) noexcept {
   }
 }
 
-/// Throws Error unless rank r is where rank 0 is.
+/// Throws Error unless rank r is at the same point as rank 0.
 void require_same(const std::string& op, std::size_t r, const RankRecord& one,
                   const RankRecord& zero) {
   constexpr const char* kOrder = "make the same calls in the same order on every rank";

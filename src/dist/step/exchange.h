@@ -1,5 +1,5 @@
-// Records that ranks exchange about their cycles: where each one is, and the scalars of its sums.
-// Ranks that are not at the same place throw, on every rank.
+// Records that ranks exchange about their cycles: the point that each has reached, and the
+// scalars of its sums. If ranks are at different points, all of them throw.
 #pragma once
 
 #include <cstdint>
@@ -17,61 +17,61 @@ namespace firn::optim {
 
 using math::CycleSums;
 
-/// Where in a cycle ranks tell each other something.
+/// Points of a cycle at which ranks exchange records.
 enum class CyclePlace : std::int64_t { end, micro_step, save, weights, bucket, turn_end };
 
-/// What a rank tells the others at the end of a cycle, before its gradients; in each micro-step, if
-/// gradients are divided; and when a run is saved.
+/// The record that a rank sends to the others at the end of a cycle, before its gradients. Ranks
+/// also send one when a run is saved and, with sharded gradients, in each micro-step.
 struct RankRecord {
   CyclePlace place = CyclePlace::end;
-  std::int64_t optimizer = 0;  ///< its number
-  std::int64_t cycles = 0;     ///< ended so far
-  std::int64_t calls = 0;      ///< of step() in the cycle
-  std::int64_t dropped = 0;    ///< cycles, since the last one that has ended
-  std::int64_t batch = 0;      ///< samples of all ranks, if run_batch() was told
+  std::int64_t optimizer = 0;  ///< number of the optimizer, equal on all ranks
+  std::int64_t cycles = 0;     ///< cycles that have ended
+  std::int64_t calls = 0;      ///< calls of step() in this cycle
+  std::int64_t dropped = 0;    ///< cycles dropped since the last one that ended
+  std::int64_t batch = 0;      ///< samples of run_batch() on all ranks; 0: not in that call
   std::int64_t members = 0;
-  std::int64_t what = 0;   ///< the bucket that comes next, of a place that has one; of a rank that
-                           ///< has failed whether it had begun the cycle
-  std::int64_t turns = 0;  ///< micro-steps that this rank will make; 0: it is not known
+  std::int64_t what = 0;   ///< number of the bucket, at a place that has one; after a failure
+                           ///< whether this rank had begun the cycle
+  std::int64_t turns = 0;  ///< micro-steps that this rank will make; 0: not known
   autograd::Outcome outcome = autograd::Outcome::done;
   double rate = 0, scale = 1;          ///< learning rate and loss scale of the step
-  std::uint64_t seed = 0, offset = 0;  ///< in exact mode: where the cycle's random numbers begin
+  std::uint64_t seed = 0, offset = 0;  ///< in exact mode: the cycle's random numbers
   CycleSums sums = {};
 };
 
 class RankExchange {
  public:
-  /// Allocates what the end of a cycle needs.
+  /// Allocates the memory that the end of a cycle needs.
   RankExchange(std::shared_ptr<const autograd::Peers> peers, const ParamStore& store);
 
   const autograd::Peers& peers() const noexcept { return *peers_; }
   const std::shared_ptr<const autograd::Peers>& share_peers() const noexcept { return peers_; }
   bool alone() const noexcept { return peers_->size() == 1; }
 
-  /// Tells the others of this rank's cycle, and for each parameter whether it has received a
-  /// gradient. Returns what all have told, in the order of ranks; `received` becomes 1 where any
-  /// rank has one. Throws Error, on every rank, if the ranks are not at the same place. Throws what
-  /// Peers::agree() does if another rank tells that it has failed.
+  /// Sends this rank's record to the others, with a flag for each parameter that has received a
+  /// gradient. Returns all records in the order of the ranks; `received` becomes 1 where any rank
+  /// has one. Throws Error on every rank if the ranks are at different points. If another rank
+  /// reports a failure, throws what Peers::agree() throws.
   std::span<const RankRecord> tell(const std::string& op, const RankRecord& record,
                                    std::span<std::uint8_t> received);
-  /// Whether a rank had begun a cycle when they told each other of the last one.
+  /// Whether any rank had begun a cycle at the last exchange of records.
   bool any_begun() const noexcept;
-  /// What the gradients of all ranks come to together, each having found out of its part `mine`.
+  /// Returns the summary of all ranks' gradients. `mine` is that of this rank's shards.
   math::GradientSummary tell_summary(const math::GradientSummary& mine) const;
 
  private:
   std::shared_ptr<const autograd::Peers> peers_;
-  Tensor mine_, all_;           ///< u8: a record and flags; those of all ranks
-  Tensor summary_, summaries_;  ///< u8: the same of a math::GradientSummary
+  Tensor mine_, all_;           ///< u8: record and flags, of this rank and of all ranks
+  Tensor summary_, summaries_;  ///< u8: math::GradientSummary, of this rank and of all ranks
   std::vector<RankRecord> records_;
 };
 
-/// What the cycles of all ranks are together, in the smallest unit of those that have a weight: no
-/// sum can leave the range of f32 by it.
+/// Returns the sums of all ranks' cycles. They are in the smallest unit of any rank whose cycle has
+/// a weight, so that no sum overflows f32 by the conversion.
 CycleSums sum_of(std::span<const CycleSums> sums);
 CycleSums sum_of(std::span<const RankRecord> records);
 
-/// Adds what other gradients come to. The first culprit stays, and `any`.
+/// Adds the summary of other gradients. Keeps the smallest culprit, and leaves `any` as it is.
 void add_summary(math::GradientSummary& to, const math::GradientSummary& from) noexcept;
 
 }  // namespace firn::optim

@@ -12,7 +12,7 @@
 namespace firn::optim {
 namespace {
 
-/// This rank's part of a bucket's memory.
+/// Returns this rank's shard in a bucket's buffer.
 Tensor own_part(const ParamStore::Bucket& b, const Tensor& memory, int rank) {
   const std::int64_t first = b.bounds[static_cast<std::size_t>(rank)];
   return part_of(memory, {first, first + b.kept.size()});
@@ -68,7 +68,7 @@ Tensor GatheredWeights::prepare(std::size_t b) {
   Tensor memory;
   try {
     memory = store_.weight_memory(bucket);
-  } catch (...) {  // the others learn it where they meet
+  } catch (...) {  // the others learn of it at their next exchange
     fail_(std::current_exception());
     throw;
   }
@@ -90,7 +90,7 @@ Tensor GatheredWeights::take_ahead(std::size_t b) {
 
 void GatheredWeights::look_ahead(std::size_t b) {
   Foresight& f = foresight_;
-  constexpr std::size_t kMost = std::size_t{1} << 16;  // no step may ever end
+  constexpr std::size_t kMost = std::size_t{1} << 16;  // a program may never end a step
   if (f.now.size() < kMost) f.now.push_back(b);
   const auto begin = f.before.begin() + static_cast<std::ptrdiff_t>(f.place);
   const auto found = std::find(begin, f.before.end(), b);
@@ -208,7 +208,7 @@ void GatheredWeights::keep_if_planned() {
     const auto alive = self.lock();
     if (!alive) return;
     auto& lent = static_cast<GatheredWeights&>(**alive);
-    lent.foresight_.ahead.reset();  // of the plan, which has begun nothing
+    lent.foresight_.ahead.reset();  // it belongs to the plan, which has begun no exchange
     lent.drop();
     lent.foresight_ = foresight;
     lent.loans_ = loans;
@@ -216,8 +216,7 @@ void GatheredWeights::keep_if_planned() {
       if (!loans[b].here) continue;
       lent.give(b);
       lent.loans_[b].depth = loans[b].depth;
-      lent.loans_[b].versions =
-          loans[b].versions;  // what was written before the plan is kept later
+      lent.loans_[b].versions = loans[b].versions;  // writes from before the plan are copied later
     }
   });
 }

@@ -1,8 +1,8 @@
-// Weights that ranks divide (ZeRO stage 3). A parameter has memory while somebody reads it: the
-// ranks then bring the parts of its bucket together. When the scope ends in which it was asked for,
-// the parameter has none again. The bucket's memory waits for the next one that is needed, or is
-// released for it, so that modules of one bucket do not bring it together twice. If the ranks
-// exchange beside what they compute (Peers::overlaps()), the next bucket comes ahead of time.
+// Sharded weights (ZeRO stage 3). When a parameter is first read, the ranks gather the bucket that
+// it belongs to. At the end of the scope that read it (a module call or a backward function), the
+// parameter loses its memory. The bucket's buffer stays until another bucket needs it, so
+// modules of one bucket do not gather it twice. If exchanges overlap with computation
+// (Peers::overlaps()), the next bucket is gathered ahead of time.
 #pragma once
 
 #include <cstdint>
@@ -22,62 +22,65 @@ namespace firn::optim {
 
 class GatheredWeights final : public StorageLender, public autograd::Lender {
  public:
-  /// Called before the ranks bring a bucket together: they tell each other which one.
+  /// Called before a bucket is gathered: the ranks compare which one it is.
   using Meet = std::function<void(std::size_t bucket)>;
-  /// Called in place of that by a rank which has no memory for the bucket: the others throw, too.
+  /// Called instead by a rank that has no memory for the bucket. The other ranks then throw too.
   using Fail = std::function<void(const std::exception_ptr& failure)>;
-  /// From now on the weights are lent here. Told of scopes of this thread.
+  /// From now on this object provides the weights' memory. It is notified when scopes of this
+  /// thread end.
   GatheredWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Meet meet,
                   Fail fail);
-  /// The weights have no values from now on.
+  /// Takes the memory of all weights away.
   ~GatheredWeights();
   GatheredWeights(const GatheredWeights&) = delete;
   GatheredWeights& operator=(const GatheredWeights&) = delete;
 
-  /// A call of all ranks, as reading is.
+  /// Gathers the bucket of `storage`. All ranks make this call, because all read the same weights.
   void fetch(Storage& storage) override;
   void end_of_scope(int depth) noexcept override;
-  /// What was written to weights reaches the parts that are kept.
+  /// Copies what was written to gathered weights into this rank's shards.
   void keep_writes();
   /// Whether a hold() is alive.
   bool held() const noexcept { return holds_ > 0; }
-  /// All memory is released; what was written since keep_writes() is lost.
+  /// Releases all memory. Writes since the last keep_writes() are lost.
   void drop() noexcept;
-  /// The next step will need weights in the order of this one.
+  /// Notes that the next step will gather weights in the order of this one.
   void end_step() noexcept;
-  /// After a failure ranks may have other weights in memory: now none has any, but for hold().
+  /// After a failure ranks may have gathered different weights. Releases all of them, except under
+  /// hold().
   void release();
 
-  /// All weights are here while one of these is alive. Made by all ranks.
+  /// Gathers all weights and keeps them while the result is alive. All ranks make this call.
   std::shared_ptr<void> hold();
 
  private:
   struct Loan {
-    Tensor memory;                        ///< of the bucket; undefined: none
-    bool here = false;                    ///< the parameters have it
-    int depth = 0;                        ///< of the scope in which it was asked for
-    std::vector<std::uint32_t> versions;  ///< of the parameters, when their values were last kept
+    Tensor memory;                        ///< buffer of the bucket; undefined: not gathered
+    bool here = false;                    ///< whether the parameters use it
+    int depth = 0;                        ///< depth of the scope that read the bucket
+    std::vector<std::uint32_t> versions;  ///< versions of the parameters at the last keep_writes()
   };
-  /// The buckets follow each other as they did in the step before. `ahead` is the one that comes to
-  /// `memory` while others are computed with.
+  /// The order in which buckets were gathered in the step before, which predicts the next one. The
+  /// bucket `ahead` is being gathered into `memory` meanwhile.
   struct Foresight {
     std::vector<std::size_t> before, now;
-    std::size_t place = 0;  ///< in `before`, of what is expected
+    std::size_t place = 0;  ///< index in `before` of the expected bucket
     std::optional<std::size_t> ahead = {};
     Tensor memory = {};
   };
   void bring(std::size_t bucket);
-  /// New memory with this rank's part, for which all ranks have met.
+  /// Allocates a buffer with this rank's shard, after all ranks have agreed on the bucket.
   Tensor prepare(std::size_t bucket);
-  /// Waits for what is on its way. Undefined if that is no or another bucket.
+  /// Waits for the bucket that is being gathered ahead. Undefined if there is none or it is another
+  /// one.
   Tensor take_ahead(std::size_t bucket);
-  /// Begins to bring the bucket that is expected after this one.
+  /// Begins to gather the bucket that is expected after this one.
   void look_ahead(std::size_t bucket);
   void give(std::size_t bucket) noexcept;
   void take_back(std::size_t bucket) noexcept;
-  /// Throws OutOfMemory; then what was written is kept by the next call.
+  /// May throw OutOfMemory. The next call then copies the writes.
   void keep_writes(std::size_t bucket);
-  /// A plan of a step leaves all as it is.
+  /// Makes a plan of a step restore everything at its end.
   void keep_if_planned();
 
   const ParamStore& store_;

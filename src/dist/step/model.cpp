@@ -1,4 +1,4 @@
-// The decision of a step that is made by ranks with parts of one model.
+// The decision of a step by the ranks of one model.
 #include "dist/step/model.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ bool same_bits(double a, double b) noexcept {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
-/// Throws Error unless rank r is where rank 0 is.
+/// Throws Error unless rank r is at the same point as rank 0.
 void require_same(const std::string& op, std::size_t r, const ModelRecord& one,
                   const ModelRecord& zero) {
   constexpr const char* kOrder = "make the same calls in the same order on every rank";

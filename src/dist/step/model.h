@@ -1,5 +1,6 @@
-// Ranks that have the rest of an optimizer's model: other parts of its parameters, or other layers.
-// Each updates its own; the norm that clips, and whether the step is made, are those of all.
+// Ranks that have the rest of an optimizer's model: other shards of its parameters, or other
+// layers. Each updates its own parameters. The norm for clipping and the decision on the step are
+// shared.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,9 @@
 
 namespace firn::optim {
 
-/// What a rank tells the others of its model before the decision: where it is, and what it has
-/// found out of the gradients of divided parameters, and of those that every rank of its stage has.
+/// The record that a rank sends to the others of its model before the decision: its point in the
+/// cycle, and summaries of its gradients. `divided` summarises sharded parameters, and `whole`
+/// those that every rank of its stage has.
 struct ModelRecord {
   std::int64_t optimizer = 0, cycles = 0, dropped = 0, micro_steps = 0;
   double rate = 0, scale = 1, unit = 1, weight = 0, loss = 0;
@@ -26,34 +28,35 @@ struct ModelRecord {
 
 class ModelRanks {
  public:
-  /// `peers` are the ranks of one copy of the model: stage after stage, `parts` of each. `divided`
-  /// has 1 for each parameter of which this rank has a part. `device` is that of the parameters.
-  /// Allocates what a decision needs.
+  /// `peers` are the ranks of one copy of the model: stage after stage, with `parts` ranks each.
+  /// `divided` is 1 for each parameter of which this rank has a shard. `device` is the parameters'
+  /// device. Allocates the memory that a decision needs.
   ModelRanks(std::shared_ptr<const autograd::Peers> peers, int parts,
              std::vector<std::uint8_t> divided, Device device);
 
   const autograd::Peers& peers() const noexcept { return *peers_; }
   /// "part 1 of 2 of stage 0 of 3".
   std::string place() const;
-  /// u8 [parameters], on the device.
+  /// u8 [parameters], on the device: 1 for sharded parameters.
   const Tensor& divided() const noexcept { return divided_; }
-  const Tensor& whole() const noexcept { return whole_; }  ///< the others
+  const Tensor& whole() const noexcept { return whole_; }  ///< 1 for the others
 
-  /// Tells the others, and returns what all have found: each part of a divided parameter counts,
-  /// and others once. The same on every rank to the bit, but for the culprit, which is a parameter
-  /// of this rank's stage, or `elsewhere`. Throws Error, on every rank, if they are not at the same
-  /// place.
+  /// Sends the record, and returns the summary of the whole model: all shards count, and other
+  /// parameters once per stage. It has the same bits on every rank, except for the culprit, which
+  /// is a parameter of this rank's stage, or `elsewhere`. Throws Error on every rank if the ranks
+  /// are at different points.
   math::GradientSummary tell(const std::string& op, const ModelRecord& record);
 
  private:
   std::shared_ptr<const autograd::Peers> peers_;
   int parts_;
   Tensor divided_, whole_;
-  Tensor mine_, all_;  ///< u8: a record, and those of all ranks
+  Tensor mine_, all_;  ///< u8: one record, and those of all ranks
   std::vector<ModelRecord> records_;
 };
 
-/// The step of such a rank, which has copies of its part on the ranks of `copies`, or none.
+/// The step of such a rank. `copies` makes the step with the ranks that have copies of its part, if
+/// any.
 class ModelStep final : public StepExtension {
  public:
   ModelStep(OptimizerImpl& of, std::unique_ptr<ReplicatedStep> copies, ModelRanks model)

@@ -57,7 +57,7 @@ void OverlappedSums::exchange_next() {
     if (ledger.received(i)) continue;
     const Tensor& gradient = store_.leaf(i).arena;
     zero_bytes(gradient.impl()->data(), gradient.device(), gradient.bytes());
-    ledger.spoil(i);  // others may have some
+    ledger.spoil(i);  // other ranks may have some
   }
   const Tensor sum = store_.gradient_of(piece);
   if (factor_ != 1) scale_gradient(sum, factor_, store_.stream());
@@ -74,7 +74,7 @@ void OverlappedStep::run_pass(const Pass& pass) {
   std::vector<std::uint8_t> nothing(step.store.ledger().size());
   const RankRecord mine = record_of_pass(autograd::Outcome::done);
   const double of_all = sum_of(tell(mine, nothing)).unit;
-  call_.failure_told = true;  // if this fails, all agree on that
+  call_.failure_told = true;  // if this fails, all ranks agree on that
   {
     const autograd::CycleScope cycle(step);
     sums_.begin_pass(pass.output(), of_all / mine.sums.unit);
@@ -89,7 +89,7 @@ void OverlappedStep::run_pass(const Pass& pass) {
     sums_.end_pass();
     peers().agree(step.store.op().c_str(), autograd::outcome_of(failure));
   } catch (...) {
-    // The failure of this rank says more, unless another rank has ended the cycle for all.
+    // Report this rank's own failure, unless another rank has ended the cycle for all.
     if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }
   if (failure) std::rethrow_exception(failure);

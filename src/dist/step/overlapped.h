@@ -1,6 +1,6 @@
-// Sums of gradients that ranks exchange while the last backward pass of a cycle goes on. The arenas
-// are cut into pieces. A piece is exchanged when the pass has added all to it and the pieces before
-// it have begun, so the order is the same on every rank, whatever its graph.
+// Sums of gradients that are exchanged during the last backward pass of a cycle. The arenas are cut
+// into pieces. A piece is exchanged when it is complete and all pieces before it have begun. So the
+// order is the same on every rank, whatever the rank's graph.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ class OverlappedSums final : public autograd::Collector {
   OverlappedSums(const OverlappedSums&) = delete;
   OverlappedSums& operator=(const OverlappedSums&) = delete;
 
-  /// A pass from `output` (undefined: none) begins. What is collected so far, and will be, is to be
-  /// multiplied by `factor`. A call of all ranks.
+  /// Begins a pass from `output` (undefined: none). The gradients, including those of earlier
+  /// passes, are multiplied by `factor` before the exchange. All ranks make this call.
   void begin_pass(const Tensor& output, double factor);
-  /// It has ended here, or failed: the ranks exchange what is left. Throws what an exchange has
-  /// met.
+  /// Exchanges the remaining pieces after the pass has ended or failed. Throws the first error of
+  /// an exchange.
   void end_pass();
 
   void begin(autograd::Leaf& leaf) override;
@@ -37,13 +37,13 @@ class OverlappedSums final : public autograd::Collector {
   const autograd::Peers& peers_;
   const std::vector<ParamStore::Bucket> pieces_;
   std::unordered_map<const autograd::Leaf*, std::size_t> piece_of_;
-  // The pass under way:
-  std::vector<std::int64_t> open_;  ///< leaves of each piece that are awaited
-  std::size_t next_ = 0;            ///< to be exchanged
+  // State of the pass under way:
+  std::vector<std::int64_t> open_;  ///< leaves of each piece that still expect gradients
+  std::size_t next_ = 0;            ///< next piece to exchange
   double factor_ = 1;
 };
 
-/// Ranks that exchange so in the last micro-step of a run_batch().
+/// Ranks whose exchange overlaps with the last micro-step of a run_batch().
 class OverlappedStep final : public ReplicatedStep {
  public:
   OverlappedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,

@@ -29,7 +29,7 @@ void ReplicatedStep::begin_micro_step() {
   FIRN_CHECK(step.now.phase != Phase::combined, step.store.op(),
              "call step() again, or zero_grad()",
              "the last step has failed after the ranks had added up their gradients");
-  // On a device the host knows the sums, and does not wait.
+  // On a device the host already knows the sums, and need not wait for them.
   if (step.at.micro_steps == 0 && !runtime::dry_run() && step.store.device().is_cpu())
     step.now.sums_before = step.seed_sums();
 }
@@ -93,14 +93,14 @@ bool ReplicatedStep::tell_failure(const std::exception_ptr& failure, bool last) 
   autograd::Outcome outcome = autograd::outcome_of(failure);
   const bool meets = meets_in_micro_steps();
   if (!meets && outcome == autograd::Outcome::out_of_memory && !last) return false;
-  if (!meets || last) outcome = autograd::Outcome::failed;  // the others do not try again
+  if (!meets || last) outcome = autograd::Outcome::failed;  // the other ranks do not try again
   call_.failure_told = true;
   try {
     std::vector<std::uint8_t> nothing(step.store.ledger().size());
     RankRecord record = record_of_pass(outcome);
     record.what = call_.begun ? 1 : 0;
     tell(record, nothing);
-  } catch (...) {  // the failure here says more
+  } catch (...) {  // this rank's own failure says more
     call_.ended_by_others = true;
   }
   return true;
@@ -155,7 +155,7 @@ void ReplicatedStep::agree_to_retry(bool again) {
   if (!alone() && call_.failure_told)
     peers().agree(step.store.op().c_str(),
                   again ? autograd::Outcome::done : autograd::Outcome::failed);
-  call_.dropped = call_.dropped_before;  // the same samples follow
+  call_.dropped = call_.dropped_before;  // the next try uses the same samples
 }
 
 // ---- The end of a cycle ----
@@ -188,7 +188,8 @@ void ReplicatedStep::combine() {
   GradientLedger& ledger = step.store.ledger();
   ledger.note();
   step.now.phase = Phase::failed;
-  if (step.at.micro_steps == 0) begin_micro_step();  // others end a cycle that has none here
+  if (step.at.micro_steps == 0)
+    begin_micro_step();  // other ranks end a cycle in which this one has nothing
   std::vector<std::uint8_t> received = ledger.noted();
   const double unit = step.seed_sums().unit;
   const CycleSums all = sum_of(tell(record_of_cycle(), received));
@@ -263,8 +264,8 @@ void ReplicatedStep::state_adopted() {
 
 void ReplicatedStep::leave_to_first_rank() {
   if (peers().rank() == 0) return;
-  // Shards of gradients stay. If rank 0 has a micro-step that step() has not counted, this rank has
-  // one of weight 0.
+  // Shards of gradients stay. If rank 0 has a micro-step that step() has not counted, this rank
+  // gets one of weight 0.
   const std::int64_t uncounted = step.at.has_new_micro_step() ? 1 : 0;
   step.store.ledger().begin_cycle();
   math::SeedSums sums = step.seed_sums();
@@ -298,7 +299,7 @@ void ReplicatedStep::add_cycle_so_far(std::vector<StateEntry>& state,
                                       const std::vector<std::uint8_t>& received,
                                       const CycleSums& all) {
   ParamStore& store = step.store;
-  const bool sharded = store.gradients_divided();  // then they are those of all ranks
+  const bool sharded = store.gradients_divided();  // they are already sums of all ranks
   std::vector<Tensor> gradients;
   Tensor touched, step_state, progress;
   autograd::on_every_rank(store.op().c_str(), &peers(), [&] {

@@ -1,6 +1,6 @@
-// Cycles that several ranks make together, each with all of the weights. A rank collects the
-// gradients of its own samples; before the decision the sums become those of all ranks. So every
-// rank decides and updates alike, and needs to know nothing else of the others.
+// Cycles of several ranks, each of which has all of the weights. A rank collects the gradients of
+// its own samples. Before the decision the gradients are summed over all ranks. So every rank makes
+// the same decision and update, and needs to know nothing else of the others.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace firn::optim {
 
 class ReplicatedStep : public StepExtension {
  public:
-  /// The step is made with these ranks, which may be this one alone. `number` is the optimizer's,
-  /// the same on all ranks. No cycle is under way.
+  /// `peers` are the ranks of the step, and may be this one alone. `number` identifies the
+  /// optimizer and is equal on all ranks. No cycle may be under way.
   ReplicatedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,
                  std::int64_t number);
 
   const autograd::Peers& peers() const noexcept { return exchange_.peers(); }
   std::int64_t number() const noexcept { return number_; }
-  /// How many cycles this rank has dropped since the last step.
+  /// Number of cycles that this rank has dropped since the last step.
   std::int64_t dropped() const noexcept { return call_.dropped; }
   void clear_dropped() noexcept { call_.dropped = 0; }
 
@@ -52,37 +52,37 @@ class ReplicatedStep : public StepExtension {
   std::function<void()> keep() override;
 
  protected:
-  /// The call under way, and what the other ranks know of it.
+  /// The call under way, and what the other ranks know about it.
   struct Call {
-    std::int64_t planned = 0;         ///< micro-steps of this rank's cycle; 0: not known
-    std::int64_t most = 0;            ///< the most that a rank has planned
-    bool begun = false;               ///< it has begun a cycle
-    bool attempted = false;           ///< it makes a cycle, of which nothing may be there
-    bool failure_told = true;         ///< no rank waits to hear how this rank's cycle went
-    bool ended_by_others = false;     ///< when told of a failure, others had failed for good
-    std::int64_t dropped = 0;         ///< cycles that this rank has dropped since the last step
-    std::int64_t dropped_before = 0;  ///< the same when the call began
+    std::int64_t planned = 0;      ///< micro-steps of this rank's cycle; 0: not known
+    std::int64_t most = 0;         ///< largest `planned` of any rank
+    bool begun = false;            ///< whether this rank has begun a cycle
+    bool attempted = false;        ///< whether it makes a cycle, which may be empty so far
+    bool failure_told = true;      ///< whether no rank waits for the outcome of this rank's cycle
+    bool ended_by_others = false;  ///< others had failed for good when this rank reported
+    std::int64_t dropped = 0;      ///< cycles that this rank has dropped since the last step
+    std::int64_t dropped_before = 0;  ///< `dropped` when the call began
   };
 
   bool alone() const noexcept { return exchange_.alone(); }
   RankRecord record_of_cycle() const;
   RankRecord record_of_pass(autograd::Outcome outcome) const;
-  /// RankExchange::tell().
+  /// Calls RankExchange::tell().
   std::span<const RankRecord> tell(const RankRecord& record, std::span<std::uint8_t> flags);
-  /// From now on other ranks wait for this one, and are to hear of its failure.
+  /// From now on other ranks wait for this one, so it must report a failure to them.
   void await_failure() noexcept;
-  /// The failure keeps this rank from its next exchange: others throw there. A rank that is short
-  /// of memory may try again by itself, but for the `last` time, unless ranks meet in each
-  /// micro-step. Returns whether the others have been told.
+  /// Reports a failure that keeps this rank from its next exchange, where the others then throw. A
+  /// rank that ran out of memory may instead try again by itself. It cannot if this was its `last`
+  /// try, or if ranks exchange in each micro-step. Returns whether the failure was reported.
   bool tell_failure(const std::exception_ptr& failure, bool last = false) noexcept;
-  /// tell_failure() of a call that makes a cycle. The others drop the one that they are told of.
-  /// This rank has done so, or never begun it, unless it has one that is still to be dropped.
+  /// Calls tell_failure() for a call that makes a cycle. The other ranks drop the cycle that they
+  /// are told about. This rank has dropped it or never begun it, unless it still has one to drop.
   void end_for_others(const std::exception_ptr& failure, bool last) noexcept;
-  /// Whether ranks exchange in each micro-step, so that none can try one again by itself.
+  /// Whether ranks exchange in each micro-step, so that no rank can repeat one by itself.
   virtual bool meets_in_micro_steps() const noexcept { return false; }
-  /// The gradients collected here, in `unit`, become those of all ranks in the unit `of_all`.
+  /// Sums this rank's gradients, which are in `unit`, over all ranks, in the unit `of_all`.
   virtual void add_gradients(double unit, double of_all);
-  /// Copies of the gradients, in this rank's unit, become the sums of all ranks in the unit
+  /// Sums copies of the gradients, which are in this rank's unit, over all ranks, in the unit
   /// `of_all`.
   void add_copies(std::span<const Tensor> gradients, double of_all) const;
   void wait_for_exchange() const;
@@ -91,7 +91,8 @@ class ReplicatedStep : public StepExtension {
   Call call_;
 
  private:
-  /// The cycle that was loaded is that of all ranks: rank 0 goes on with it, others have nothing.
+  /// Leaves a loaded cycle, which has the sums of all ranks, to rank 0. Other ranks begin with
+  /// nothing.
   void leave_to_first_rank();
   void add_cycle_so_far(std::vector<StateEntry>& state, const std::vector<std::uint8_t>& received,
                         const CycleSums& all);

@@ -17,7 +17,7 @@
 namespace firn::optim {
 namespace {
 
-/// Every rank's `memory` is added up, and this rank's part of the sum to `kept`.
+/// Sums every rank's `memory`, and adds this rank's shard of the sum to `kept`.
 void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor& kept,
                 const autograd::Peers& peers, Stream stream) {
   const std::int64_t whole = b.equal_part * peers.size();
@@ -28,14 +28,14 @@ void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor&
   add_gradient(part_of(memory, {first, first + kept.numel()}), 1, kept, 1, stream);
 }
 
-/// In the order of the ranks, added to what is kept.
+/// Sums in the order of the ranks, added to the kept shards.
 class SumsOfRanks final : public BucketSums {
  public:
   SumsOfRanks(OptimizerImpl& step, ShardedStep& ranks) : step_(step), ranks_(ranks) {}
 
   void begin(std::span<const CycleSums> told, double unit) override {
     factor_ = 1;
-    if (!told.empty()) {  // the unit of all, from now on
+    if (!told.empty()) {  // use one unit for all ranks from now on
       math::SeedSums own = step_.seed_sums();
       const double of_all = sum_of(told).unit;
       ranks_.express_shards(unit, of_all);
@@ -67,7 +67,7 @@ class SumsOfRanks final : public BucketSums {
   std::vector<Tensor> kept_;
 };
 
-/// In the tree of exact mode: each pass is that of a quantum, or of none.
+/// Sums in the tree of exact mode. In each micro-step a rank computes one chunk or none.
 class SumsInTree final : public BucketSums {
  public:
   SumsInTree(OptimizerImpl& step, ShardedStep& ranks, ExactSums& tree)
@@ -109,7 +109,7 @@ ShardedStep::ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peer
       step.store, std::move(peers),
       [this](std::size_t bucket) { meet(CyclePlace::weights, bucket); },
       [this](const std::exception_ptr& failure) {
-        await_failure();  // outside of a cycle, too
+        await_failure();  // outside of a cycle too
         tell_failure(failure);
       });
 }
@@ -128,7 +128,7 @@ void ShardedStep::express_shards(double from, double to) {
 
 void ShardedStep::meet(CyclePlace place, std::size_t what) {
   if (runtime::dry_run()) return;
-  // Without what a device would have to be asked for.
+  // The record leaves out what only the device knows.
   const RankRecord record{.place = place,
                           .optimizer = number(),
                           .cycles = step.at.cycles,
@@ -171,7 +171,7 @@ void ShardedStep::exchange_bucket(const ParamStore::Bucket& bucket, const Tensor
 
 void ShardedStep::run_with_others(const Tensor& output, double unit,
                                   const std::function<void()>& pass, bool of_others) {
-  if (!runtime::dry_run()) call_.failure_told = !weights_;  // with weights, below
+  if (!runtime::dry_run()) call_.failure_told = !weights_;  // with sharded weights see below
   std::vector<std::uint8_t> expected;
   {
     const autograd::CycleScope cycle(step);
@@ -193,8 +193,8 @@ void ShardedStep::run_with_others(const Tensor& output, double unit,
 }
 
 void ShardedStep::end_exchanges(const std::exception_ptr& failure) {
-  // With sharded weights nobody who has failed knows what the others exchange next: they learn of
-  // it where they meet.
+  // With sharded weights a rank that has failed does not know what the others exchange next. They
+  // learn of the failure at their next exchange of records.
   if (weights_ && failure) {
     tell_failure(failure);
     buckets_.abandon();
@@ -206,7 +206,7 @@ void ShardedStep::end_exchanges(const std::exception_ptr& failure) {
       peers().agree(step.store.op().c_str(), autograd::outcome_of(failure));
   } catch (...) {
     if (weights_) tell_failure(std::current_exception());
-    // The failure of this rank says more, unless another rank has ended the cycle for all.
+    // Report this rank's own failure, unless another rank has ended the cycle for all.
     if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }
   if (failure) std::rethrow_exception(failure);
@@ -255,7 +255,7 @@ void ShardedStep::decide() {
 
 void ShardedStep::publish_weights() {
   if (!weights_) return ReplicatedStep::publish_weights();
-  weights_->drop();  // they are old
+  weights_->drop();  // they are outdated
   weights_->end_step();
 }
 
@@ -278,14 +278,14 @@ void ShardedStep::extend_state(std::vector<StateEntry>& state) {
     if (weights_ && e.name.ends_with(".weight"))
       e.prepare = [this, weight = e.tensor,
                    prepare = std::move(e.prepare)](const Tensor& read) -> std::function<void()> {
-        if (weights_->held())  // all of it is here
+        if (weights_->held())  // the whole weight is here
           return [this, weight, from = read.to(weight.device())] {
             kernels::copy(from.view(), weight.mutable_view(), step.store.stream());
             weight.storage()->bump_version(step.store.op().c_str());
           };
         return [this, write = prepare(read)] {
           write();
-          weights_->drop();  // what is here of it is old
+          weights_->drop();  // gathered values are outdated
         };
       };
 }

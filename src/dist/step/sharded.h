@@ -1,6 +1,6 @@
 // Cycles of ranks that shard gradients (ZeRO stage 2), and weights (stage 3). Micro-steps are in
-// lock-step: the ranks tell each other where they are, run their passes, exchange buckets, and
-// agree on how that went.
+// lock-step. The ranks exchange records, run their passes, exchange buckets, and agree on the
+// outcome.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace firn::optim {
 
-/// How the gradients of all ranks are added up, bucket by bucket.
+/// The sum of all ranks' gradients, bucket by bucket.
 class BucketSums {
  public:
   virtual ~BucketSums() = default;
-  /// A micro-step of all ranks begins, whose sums were told; none were in a plan. What is kept so
-  /// far is in `unit`.
+  /// Begins a micro-step of all ranks. `told` has the scalars of each rank, and is empty in a plan.
+  /// The shards kept so far are in `unit`.
   virtual void begin(std::span<const CycleSums> told, double unit) = 0;
-  /// Adds up every rank's gradients of a bucket (undefined: zeros), of which each keeps its shard.
+  /// Adds up all ranks' gradients of a bucket (undefined: zeros). Each rank keeps its shard.
   virtual void take(const ParamStore::Bucket& bucket, const Tensor& gradients) = 0;
-  /// All buckets were there.
+  /// Ends the micro-step, after all its buckets.
   virtual void end() = 0;
   /// See StepExtension::summarize().
   virtual math::GradientSummary summarize(const Tensor& of) = 0;
@@ -32,10 +32,10 @@ class BucketSums {
 
 class ShardedStep final : public ReplicatedStep {
  public:
-  /// The store has sharded its state.
+  /// The store must have sharded its state.
   ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers, std::int64_t number);
 
-  /// The sums that are kept are expressed in another unit, or begin with zeros.
+  /// Converts the kept shards to another unit, or zeroes them if they hold nothing of this cycle.
   void express_shards(double from, double to);
   const RankExchange& exchange() const noexcept { return ReplicatedStep::exchange(); }
 
@@ -56,21 +56,22 @@ class ShardedStep final : public ReplicatedStep {
   void add_gradients(double unit, double of_all) override { express_shards(unit, of_all); }
 
  private:
-  /// One micro-step of every rank. `pass` is the backward pass from `output`; both may be empty.
-  /// What is kept so far is in `unit`. `of_others`: this rank has no samples. If a rank fails, all
-  /// throw.
+  /// Runs one micro-step of every rank. `pass` is the backward pass from `output`; both may be
+  /// empty. The shards kept so far are in `unit`. `of_others` says that this rank has no samples.
+  /// If a rank fails, all throw.
   void run_with_others(const Tensor& output, double unit, const std::function<void()>& pass,
                        bool of_others = false);
-  /// The same of a rank without samples. If weights are sharded, it runs what others run, and adds
-  /// zeros.
+  /// Runs a micro-step of a rank without samples. With sharded weights it runs the other ranks'
+  /// program, and adds zeros.
   void run_for_others(double unit);
-  /// Tells the others of this micro-step. Returns the sums of each; `expected` becomes that of all.
+  /// Exchanges the records of this micro-step. Returns each rank's sums; `expected` becomes 1 where
+  /// any rank's is.
   std::vector<CycleSums> tell_of_pass(std::vector<std::uint8_t>& expected);
   void exchange_bucket(const ParamStore::Bucket& bucket, const Tensor& memory, bool of_others);
-  /// Ends the exchange of a pass which has failed here, or (null) not.
+  /// Ends the exchanges of a pass. `failure` is this rank's failure in it, or null.
   void end_exchanges(const std::exception_ptr& failure);
-  /// With sharded weights: the ranks tell each other what comes next, or that one has failed. Then
-  /// all throw.
+  /// With sharded weights: compares with the other ranks what comes next. Throws on all ranks if
+  /// one has failed.
   void meet(CyclePlace place, std::size_t what = 0);
 
   GradientBuckets buckets_;

@@ -22,8 +22,8 @@ StepReport run_stage(
   return impl.run_cycle(cycle.micro_batches(), [&](std::int64_t i) { micro_step(cycle, i); });
 }
 
-/// The same numbers go into next_seed() as on the last stage, and in the same order. So the unit of
-/// the gradients here is the one that they come with.
+/// next_seed() gets the numbers of the last stage in the same order. So this stage chooses the unit
+/// that the incoming gradient already has.
 void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gradient, double loss,
                     double weight) {
   auto& impl = OptimizerAccess::impl(optimizer);

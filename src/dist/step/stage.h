@@ -1,5 +1,5 @@
-// Cycles of an optimizer whose parameters are a stage of a model: gradients come in from the next
-// stage, together with the loss that they are of.
+// Cycles of an optimizer whose parameters are a stage of a model. Gradients arrive from the next
+// stage, together with the sum and the weight of the loss.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace firn::optim {
 
-/// A copy's samples [first, last) of a batch, in micro-batches of at most `size`.
+/// The samples [first, last) of a batch that one copy of the model computes, in micro-batches of at
+/// most `size`.
 struct StageCycle {
   std::int64_t first = 0, last = 0, size = 1;
 
@@ -19,14 +20,15 @@ struct StageCycle {
   std::int64_t end(std::int64_t i) const noexcept { return std::min(begin(i) + size, last); }
 };
 
-/// Optimizer::run_batch() where micro_step(cycle, i) runs the backward pass of micro-batch i, and
-/// what goes before it. It begins with i = 0 each time that the cycle is tried.
+/// Makes a cycle as Optimizer::run_batch() does. micro_step(cycle, i) runs the backward pass of
+/// micro-batch i and all that comes before it. Each try of the cycle begins with i = 0.
 StepReport run_stage(
     Optimizer& optimizer, std::int64_t samples, std::int64_t micro_batch,
     const std::function<void(const StageCycle& cycle, std::int64_t i)>& micro_step);
 
-/// The micro-step of a stage that is not the last: `gradient` is that of `output`, scaled as the
-/// last stage has scaled it, whose loss had this sum and weight. Throws as Optimizer::backward().
+/// Makes a micro-step of a stage that is not the last. `gradient` is the gradient of `output`, with
+/// the last stage's scale. `loss` and `weight` are the sum and the weight of its loss. Throws what
+/// Optimizer::backward() throws.
 void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gradient, double loss,
                     double weight);
 
