@@ -1,6 +1,6 @@
-// Parts of one batch whose passes go on side by side: each is computed up to a layer that needs
-// numbers of the whole batch, and waits there for the others, forward and backward. Who cuts the
-// batch implements it (src/optim/exact). An operation that needs the whole batch asks here.
+// Parts of one batch that are computed side by side. Each part runs up to a layer that needs
+// numbers of the whole batch, and waits there for the other parts, forward and backward. Exact mode
+// implements this interface (src/optim/exact). An operation that needs the whole batch calls it.
 #pragma once
 
 #include <atomic>
@@ -21,33 +21,34 @@ namespace firn::autograd {
 class BatchParts {
  public:
   using Numbers = std::vector<double>;
-  /// Makes one vector of those of all parts, which come in the order of the batch.
+  /// Combines the vectors of all parts, which come in the order of the batch, into one.
   using Combine = std::function<Numbers(std::span<const Numbers> parts)>;
 
-  /// Where parts meet.
+  /// The point at which parts wait for each other.
   struct Place {
-    std::shared_ptr<const std::string> layer = {};  ///< its name; one object for a layer
+    std::shared_ptr<const std::string> layer = {};  ///< name of the layer; one object per layer
     bool backward = false;
-    std::int64_t first = 0;  ///< meetings() in front of this one, or of its forward pass
+    std::int64_t first = 0;  ///< meetings() before this one, or before that of its forward pass
   };
 
   virtual ~BatchParts() = default;
-  /// Waits until all parts of the batch, on all ranks, have come to this place, and returns what
-  /// combine() makes of their numbers. Each part gives as many. In a dry run: these numbers.
-  /// All parts meet in the same order. Throws Error if they do not, or if the part has changed what
+  /// Waits until all parts of the batch, on all ranks, have reached this place. Returns what
+  /// combine() makes of their numbers; in a dry run returns `numbers`. All parts give equally many
+  /// numbers.
+  /// Throws Error if parts reach places in another order, or if the part has changed state that the
   /// others share (BatchPartScope).
   virtual std::shared_ptr<const Numbers> meet(const Place& place, Numbers numbers,
                                               const Combine& combine) = 0;
-  /// How often the parts have met.
+  /// Number of meet() calls that all parts have completed.
   virtual std::int64_t meetings() const noexcept = 0;
-  /// Gradients of the part whose turn it is are multiplied by this power of two.
+  /// Power of two that the gradients of the running part are multiplied by.
   virtual double unit() const noexcept = 0;
-  /// Whether it is the first part of this rank.
+  /// Whether the running part is the first one of this rank.
   virtual bool is_first() const noexcept = 0;
 };
 
-/// While alive, this thread computes a part. Parts take turns in the middle of the user's function,
-/// so what that changes for a while must not be seen by the others.
+/// While alive, this thread computes a part. Parts are interrupted in the middle of the user's
+/// function, so the others must not see temporary changes that it makes.
 class BatchPartScope {
  public:
   explicit BatchPartScope(BatchParts& parts) noexcept
@@ -57,13 +58,14 @@ class BatchPartScope {
   BatchPartScope(const BatchPartScope&) = delete;
   BatchPartScope& operator=(const BatchPartScope&) = delete;
 
-  /// A scope of the part begins, or ends. While the part waits, it freezes nothing.
+  /// Notes a Freeze scope that the part opens or closes. While the part waits, it freezes nothing.
   void begin(Freeze& scope) { frozen_.push_back(&scope); }
   void end(const Freeze& scope) noexcept { std::erase(frozen_, &scope); }
-  /// The part has set a flag of `object`.
+  /// Notes that the part has set a flag of `object`.
   void changed(const void* object, bool before, bool after);
 
-  /// While alive, the part waits. Throws Error, naming `op`, if a flag is not what it was.
+  /// While alive, the part waits. Throws Error, naming `op`, if a flag differs from its first
+  /// value.
   class Away {
    public:
     explicit Away(const char* op);
@@ -73,16 +75,16 @@ class BatchPartScope {
   };
 
  private:
-  /// The scopes of the part do, or do not for a while.
+  /// Applies the part's Freeze scopes, or suspends them.
   void freeze(bool on) const noexcept;
 
   BatchParts* before_;
   BatchPartScope* outer_;
   std::vector<Freeze*> frozen_;
-  std::unordered_map<const void*, bool> flags_;  ///< of what was changed: what they were
+  std::unordered_map<const void*, bool> flags_;  ///< first values of the changed flags
 };
 
-/// Held by a layer that needs the whole batch. While there is none, parts are computed one after
+/// Held by a layer that needs the whole batch. Without such a layer, parts are computed one after
 /// another.
 class NeedsWholeBatch {
  public:
@@ -91,7 +93,7 @@ class NeedsWholeBatch {
   NeedsWholeBatch(const NeedsWholeBatch&) = delete;
   NeedsWholeBatch& operator=(const NeedsWholeBatch&) = delete;
 
-  /// How many layers of the program need it.
+  /// Number of layers in the program that need it.
   static inline constinit std::atomic<std::int64_t> count = 0;
 };
 

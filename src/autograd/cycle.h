@@ -1,7 +1,7 @@
-// A cycle: backward passes whose gradients belong together. Whoever runs the passes opens a scope
-// for its cycle. A layer whose state follows the samples, such as the running statistics of batch
-// norm, joins that cycle in the pass. Neither knows the other: they meet here. What a forward pass
-// changes beside that is told to RollbackPoints from here.
+// A cycle: backward passes whose gradients belong together. An optimizer opens a scope for its
+// cycle around each pass. A layer whose state follows the samples, such as the running
+// statistics of batch norm, joins that cycle during the pass. Optimizer and layer know only this
+// interface. Other changes by a forward pass are reported to RollbackPoints by about_to_change().
 #pragma once
 
 #include <atomic>
@@ -22,35 +22,35 @@ namespace firn::autograd {
 class Cycle;
 class Peers;
 
-/// A layer's state that collects in each backward pass of a cycle, and changes once, at its end, if
-/// the cycle's gradients were used. It collects for one cycle at a time, and is told of the ends of
-/// others too: those leave it alone.
+/// The state of a layer that collects values in each backward pass of a cycle. It changes once, at
+/// the end of the cycle, if the cycle's gradients were used. It collects for one cycle at a time,
+/// and ignores the ends of other cycles.
 class CycleMember {
  public:
   virtual ~CycleMember() = default;
-  /// `cycle` is over. If the member collects for it, the member uses what it collected if the last
-  /// outcome in `step_state` is `applied`, else discards it. That is a math::StepState in device
-  /// memory: the host does not wait.
+  /// Called when `cycle` has ended. If the member collects for it, uses what it collected if the
+  /// last outcome in `step_state` is `applied`, else discards it. `step_state` is a math::StepState
+  /// in device memory, so the host does not wait.
   virtual void end_cycle(const Cycle& cycle, const ConstView& step_state) = 0;
-  /// `cycle` is about to end, on all of these ranks. If the member collects for it, or other ranks'
-  /// do, what it has collected becomes that of all ranks. The same members are asked on each rank,
-  /// in the same order.
+  /// Called on all of these ranks when `cycle` is about to end. If the member, or its counterpart
+  /// on another rank, collects for it, combines what all ranks have collected. Each rank calls the
+  /// same members in the same order.
   virtual void combine(const Cycle& cycle, const Peers& peers) = 0;
-  /// `cycle` is dropped. If the member collects for it, the member discards what it collected.
+  /// Called when `cycle` is dropped. If the member collects for it, discards what it collected.
   virtual void drop_cycle(const Cycle& cycle) = 0;
 };
 
 class Cycle {
  public:
-  /// From now on `member` is told how this cycle and those after it end. Called in a backward pass;
-  /// a second call changes nothing.
+  /// Registers `member` for the ends of this cycle and of those after it. Called in a backward
+  /// pass. A second call for the same member changes nothing.
   virtual void join(const std::shared_ptr<CycleMember>& member) = 0;
-  /// How many backward passes the running cycle has, as far as is known.
+  /// Number of backward passes in the running cycle, as far as it is known.
   virtual std::int64_t micro_steps() const noexcept = 0;
 
-  /// Notes that a pass forward has read f32 weights of this cycle in f16 (autocast).
+  /// Notes that a forward pass has read f32 weights of this cycle in f16 (autocast).
   void note_f16() const noexcept { reads_f16_.store(true, std::memory_order_relaxed); }
-  /// Whether one has.
+  /// Whether a forward pass of this cycle has read f32 weights in f16.
   bool reads_f16() const noexcept { return reads_f16_.load(std::memory_order_relaxed); }
 
  protected:
@@ -60,8 +60,8 @@ class Cycle {
   mutable std::atomic<bool> reads_f16_{false};
 };
 
-/// While alive, layers of this thread that normalise the samples of a batch together say so:
-/// cutting the batch into micro-batches changes what they compute.
+/// While alive, records whether a layer of this thread normalises the samples of a batch together.
+/// Cutting the batch into micro-batches would change what such a layer computes.
 class CouplingScope {
  public:
   CouplingScope() noexcept : outer_(std::exchange(thread_context.coupling, this)) {}
@@ -69,7 +69,7 @@ class CouplingScope {
   CouplingScope(const CouplingScope&) = delete;
   CouplingScope& operator=(const CouplingScope&) = delete;
 
-  /// The first such layer; empty: none so far.
+  /// The first such layer; empty if there is none so far.
   std::string layer;
 
  private:
@@ -89,12 +89,12 @@ class CycleScope {
   Cycle* outer_;
 };
 
-/// A pass is about to change these in place: RollbackPoints keep their values. Skips undefined
-/// ones. If the pass is being captured, each replay does the same, and the capture itself throws
-/// Error if a point needs a copy.
+/// Announces that a pass will change these tensors in place, so that RollbackPoints keep their
+/// values. Skips undefined tensors. If the pass is being captured, each replay announces the change
+/// too, and the capture throws Error if a point needs a copy.
 void about_to_change(std::initializer_list<const Tensor*> tensors,
                      Rollback kind = Rollback::statistics);
-/// A layer is about to draw from a generator of its own, for work on `device`.
+/// Announces that a layer will draw from its own generator for work on `device`.
 void about_to_change(Generator& g, Device device);
 
 }  // namespace firn::autograd

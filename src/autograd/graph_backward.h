@@ -1,5 +1,6 @@
-// Backward functions that are recorded: what grad() calls with create_graph, so that a gradient has
-// a graph of its own. An op gives one beside its backward function, in operations:
+// Recorded backward functions. grad() calls them with create_graph, so that a gradient has a
+// graph of its own. An op passes one together with its backward function; it is written in
+// operations:
 //
 //   return record("matmul", y, {&a, &b}, {Saved::input(0), Saved::input(1)},
 //                 with_again([](Backward& back) { ... kernels ... },
@@ -18,7 +19,7 @@
 
 namespace firn::autograd {
 
-/// What such a function is given.
+/// The argument of a recorded backward function.
 class GraphBackward {
  public:
   struct Contribution {
@@ -28,20 +29,20 @@ class GraphBackward {
 
   GraphBackward(Node& node, Tensor grad) : node_(node), grad_(std::move(grad)) {}
 
-  /// Gradient of the output, in its graph.
+  /// The gradient of the output, in its graph.
   const Tensor& grad() const noexcept { return grad_; }
-  /// Whether input i is wanted.
+  /// Whether input i takes a gradient.
   bool needs(int i) const noexcept { return node_.inputs[i] && node_.inputs[i]->takes_gradient(); }
-  /// The i-th saved tensor, without its graph. Throws Error if it was edited in place since.
+  /// The i-th saved tensor, without its graph. Throws Error if it was modified in place since.
   const Tensor& saved(int i) const { return saved_by(node_, i); }
-  /// The i-th saved tensor as input `input`, whose value it is, in the graph.
+  /// The i-th saved tensor, which is the value of input `input`, in the graph.
   Tensor input(int input, int i) const { return in_graph(saved(i), node_.inputs[input]); }
-  /// The i-th saved tensor as the output, whose value it is, in the graph.
+  /// The i-th saved tensor, which is the value of the output, in the graph.
   Tensor output(int i) const { return in_graph(saved(i), Ref<Node>(&node_)); }
   const Shape& input_shape(int i) const noexcept { return node_.inputs[i]->shape; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
-  /// Adds to the gradient of input i, if it is wanted, a tensor of a shape that the input
-  /// broadcasts to, and of any floating dtype.
+  /// Adds `gradient` to the gradient of input i if that takes one. The input must broadcast to its
+  /// shape, and its dtype must be floating.
   void add(int i, const Tensor& gradient) {
     if (needs(i)) added_.push_back({i, gradient});
   }
@@ -55,7 +56,7 @@ class GraphBackward {
   std::vector<Contribution> added_;
 };
 
-/// A backward function, and the same recorded.
+/// A backward function together with its recorded form.
 template <class Fn, class Again>
 struct WithAgain : Fn {
   Again again;
@@ -65,11 +66,11 @@ WithAgain<Fn, Again> with_again(Fn fn, Again again) {
   return {std::move(fn), std::move(again)};
 }
 
-/// The nodes from which one of `ends` is reached, among those behind `outputs`.
+/// The nodes behind `outputs` from which one of `ends` can be reached.
 using NodeSet = std::unordered_set<const Node*>;
 NodeSet path_to(const std::vector<Tensor>& ends, const std::vector<Tensor>& outputs);
 
-/// While alive, no other nodes take gradients in this thread.
+/// While alive, only the nodes of `path` take gradients in this thread.
 class PathScope {
  public:
   explicit PathScope(const NodeSet* path) noexcept
@@ -82,19 +83,20 @@ class PathScope {
   const NodeSet* before_;
 };
 
-/// The gradients of `inputs` along a path, computed by the backward functions. Leaves keep theirs.
-/// Undefined for an input that is not reached.
+/// Computes the gradients of `inputs` along a path, by the backward functions. The gradients of
+/// leaves stay unchanged. A result is undefined for an input that is not reached.
 std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tensor>& outputs,
                                     const std::vector<Tensor>& seeds,
                                     const std::vector<Tensor>& inputs, bool retain_graph);
 
-/// The number of a new pass, which hooks that are added from now on do not see.
+/// Returns the number of a new pass. Hooks that are added from now on do not run in it.
 std::uint64_t begin_pass() noexcept;
-/// Runs a node's hooks of the pass on its gradient, which they may replace. What they return keeps
-/// its graph if `in_graph`. The node has hooks.
+/// Runs the hooks of a node on its gradient in a pass, which they may replace. A replacement keeps
+/// its graph only if `in_graph`. The node must have hooks.
 void run_hooks(const Node& n, Tensor& gradient, std::uint64_t pass, bool in_graph);
 
-/// `given` if it fits to the output as a seed, or 1 for an output of one element.
+/// Returns `given` if it fits the output as its initial gradient, or 1 for an output of one
+/// element.
 Tensor seed_for(const char* op, const Tensor& output, const Tensor& given);
 
 }  // namespace firn::autograd

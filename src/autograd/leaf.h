@@ -1,5 +1,5 @@
-// Where a gradient is collected: in the buffer of an inner node, in a leaf's own memory, or in the
-// arena that an optimizer has given it.
+// The memory in which a gradient is collected: the buffer of an inner node, a leaf's own memory, or
+// the arena that an optimizer has given the leaf.
 #pragma once
 
 #include "autograd/node.h"
@@ -8,21 +8,22 @@ namespace firn::autograd {
 
 /// target = x + beta * target.
 void add_into(const Tensor& target, const Tensor& x, float beta);
-/// New memory for the gradient of a node's output.
+/// Allocates memory for the gradient of a node's output.
 Tensor buffer_for(const Node& n);
-/// Makes the node's `buffer` safe to write, in the node's memory format and without another owner.
+/// Makes the node's `buffer` safe to write: it gets the node's memory format and no other owner.
 Sink exclusive(Tensor& buffer, const Node& n);
 
-/// If a collector keeps the leaf's memory, the leaf has some from now on.
+/// Asks the leaf's collector, if it has one, for memory if the leaf has none.
 void borrow_arena(Leaf& leaf);
-/// Where the next contribution to the leaf's gradient goes, and what becomes of those before it.
+/// Returns the destination of the next contribution to the leaf's gradient, and whether to add or
+/// store.
 Sink leaf_sink(Leaf& leaf);
 bool has_gradient(const Leaf& leaf) noexcept;
-/// The leaf had no gradient, and whoever was to write one has thrown: it has none again.
+/// Resets a leaf without a gradient to that state, after writing its first contribution has thrown.
 void take_back(Leaf& leaf) noexcept;
 /// Adds x to the leaf's gradient.
 void add_to_leaf(Leaf& leaf, const Tensor& x);
-/// The gradient that has arrived at a node, wherever it is kept.
+/// The gradient that has arrived at a node, in whichever memory it is.
 const Tensor& received(const Node& n);
 
 }  // namespace firn::autograd

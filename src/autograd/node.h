@@ -1,5 +1,5 @@
-// The tape. One node per recorded op; it holds the op's name, where its inputs came from, what it
-// saved, and one backward function. An op records itself in one statement:
+// The tape. It has one node for each recorded op. A node holds the op's name, the nodes of its
+// inputs, the saved tensors, and one backward function. An op records itself in one statement:
 //
 //   Tensor exp(const Tensor& x) {
 //     Tensor y = empty_like(x);
@@ -11,8 +11,8 @@
 //     });
 //   }
 //
-// Every backward function accumulates: it writes beta*grad + contribution into the sink it is
-// given. A leaf's sink may be memory that somebody else chose, in f32 whatever the leaf's dtype.
+// Every backward function accumulates: it writes beta * grad + contribution into the sink that it
+// is given. A leaf's sink may be memory of an optimizer, in f32 whatever the leaf's dtype.
 #pragma once
 
 #include <initializer_list>
@@ -46,14 +46,14 @@ class CycleMember;
 class Leaf;
 class WeightModes;
 
-/// Where the gradient with respect to one input goes: grad = beta*grad + contribution.
+/// The destination of the gradient with respect to one input: grad = beta * grad + contribution.
 struct Sink {
-  Tensor grad;  ///< of the input's shape and memory format; must not be read if beta is 0
+  Tensor grad;  ///< has the input's shape and memory format; must not be read if beta is 0
   float beta;   ///< 0 or 1
 };
 
-/// What record() keeps for backward: the i-th input, the output, or another tensor (a statistic, a
-/// mask). It is kept outside the graph, with its version at that time.
+/// A tensor that record() keeps for backward: the i-th input, the output, or another tensor such as
+/// a statistic or a mask. It is kept outside the graph, with its version at that time.
 class Saved {
  public:
   static Saved input(int i) { return {i, {}}; }
@@ -99,17 +99,17 @@ struct SavedTensor {
   std::uint32_t version = 0;
 };
 
-/// The hooks of a node. Ids count up and are never given again.
+/// The hooks of a node. Ids count up and are never reused.
 struct Hooks {
   struct Entry {
     int id;
-    std::uint64_t first_pass;  ///< runs in this backward() and later ones
+    std::uint64_t first_pass;  ///< number of the first backward() that runs it
     std::shared_ptr<const GradHook>
-        run;                       ///< shared: a hook that removes itself ends its call first
-    std::uint32_t of_plan = 0;     ///< the plan of a step that has added it; 0: none
-    std::uint32_t removed_by = 0;  ///< the plan that has removed it; 0: none
+        run;                       ///< shared, so that a hook can remove itself while it runs
+    std::uint32_t of_plan = 0;     ///< plan of a step that has added it; 0: none
+    std::uint32_t removed_by = 0;  ///< plan that has removed it; 0: none
 
-    /// A plan adds and removes hooks for itself alone.
+    /// Whether the hook exists in this plan. A plan adds and removes hooks only for itself.
     bool counts(std::uint32_t plan) const noexcept {
       return (of_plan == 0 || of_plan == plan) && (removed_by == 0 || removed_by != plan);
     }
@@ -124,7 +124,7 @@ struct Hooks {
   }
 };
 
-/// A node of the graph: a recorded op, or a leaf (no inputs, and the gradient it has collected).
+/// A node of the graph: a recorded op, or a leaf, which has no inputs and collects its gradient.
 class Node : public GraphNode {
  public:
   virtual ~Node() {
@@ -137,8 +137,8 @@ class Node : public GraphNode {
   }
 
   virtual void run(Backward& b) = 0;
-  /// The same in recorded operations (graph_backward.h). Returns false if the op has no such
-  /// function.
+  /// Runs the recorded form of the backward function (graph_backward.h). Returns false if the op
+  /// has none.
   virtual bool run_recorded(GraphBackward&) { return false; }
   virtual bool is_leaf() const noexcept { return false; }
 
@@ -146,65 +146,68 @@ class Node : public GraphNode {
   std::uint64_t sequence = 0;   ///< order of recording, 0 for leaves; inputs have smaller numbers
   SmallList<Ref<Node>> inputs;  ///< null where the input requires no gradient
   SmallList<SavedTensor> saved;
-  bool freed = false;  ///< backward ran without retain_graph
-  /// The module whose call recorded it, for reports of memory (runtime/memory/labels.h).
+  bool freed = false;  ///< whether backward ran without retain_graph
+  /// Number of the module whose call recorded the node, for memory reports
+  /// (runtime/memory/labels.h).
   std::uint32_t module = 0;
-  /// The segment that computes again what it has saved, and its place there; usually null.
+  /// The segment that recomputes the saved tensors, and the node's place in it; usually null.
   std::uint32_t place = 0;
   Ref<Segment> segment;
-  /// Its backward function can compute the seed of its own gradient, in the launch that it makes
-  /// anyway (Backward::pending_seed).
+  /// Whether its backward function can compute the initial gradient of the output in its own launch
+  /// (Backward::pending_seed).
   bool takes_pending_seed = false;
-  /// WeightModes::changes() of the leaves among its inputs when it was recorded, added up.
+  /// Sum of WeightModes::changes() over the leaves among its inputs when it was recorded.
   std::uint32_t weights_shown = 0;
 
-  /// How many Freeze guards hold this leaf: a frozen leaf takes no gradient.
+  /// Number of Freeze guards that hold this leaf. A frozen leaf takes no gradient.
   std::uint32_t frozen = 0;
-  /// The cycle that this leaf collects for: it takes no gradient from the passes of another one.
+  /// The cycle for which this leaf collects. The leaf takes no gradient from passes of other
+  /// cycles.
   const Cycle* cycle = nullptr;
   bool takes_gradient() const noexcept {
     return frozen == 0 && (!cycle || !thread_context.cycle || cycle == thread_context.cycle) &&
            (!thread_context.gradient_path || thread_context.gradient_path->contains(this));
   }
 
-  // The output, to make its gradient's buffer:
+  // The output's properties, with which its gradient's buffer is made:
   Shape shape;
   DType dtype = f32;
   Device device;
   MemoryFormat format = MemoryFormat::contiguous;
-  Tensor grad;  ///< collected by the running backward; empty outside of one
-  const kernels::PendingSeed* pending_seed = nullptr;  ///< of the running backward, lent
-  const void* pass = nullptr;    ///< the running backward that has it in its queue, or runs it now
-  std::unique_ptr<Hooks> hooks;  ///< null until the first one is added
+  Tensor grad;  ///< gradient that the running backward collects; empty outside of one
+  const kernels::PendingSeed* pending_seed = nullptr;  ///< owned by the running backward
+  const void* pass = nullptr;    ///< running backward that has the node in its queue or runs it
+  std::unique_ptr<Hooks> hooks;  ///< null until the first hook is added
 
  protected:
-  /// Iterative: releasing the end of a chain of any length does not recurse.
+  /// Releases a chain of nodes iteratively, so a long chain does not recurse.
   void dispose() noexcept final;
 
  private:
   Node* next_disposed_ = nullptr;
 };
 
-/// WeightModes::changes() of a node's leaves, added up. Call it if there is a WeightModes.
+/// Sum of WeightModes::changes() over a node's leaves. Call it only if WeightModes::any().
 std::uint32_t weights_shown_to(const Node& node) noexcept;
-/// Throws Error if a leaf of the node showed other values when the node was recorded: its gradient
-/// would be one at those.
+/// Throws Error if a leaf of the node showed other values when the node was recorded, because its
+/// gradient would be that of those values.
 void require_shown_weights(const Node& node);
 
-/// The node of a tensor that requires a gradient, else null. A frozen leaf counts as none, unless a
-/// function is computed again: it may not have been frozen the first time.
+/// The node of a tensor that requires a gradient, else null. Frozen leaves count as not requiring
+/// one, except while a function is recomputed: a leaf may not have been frozen the first time.
 inline Node* node_of(const Tensor& t) noexcept {
   Node* n = t.defined() ? static_cast<Node*>(t.impl()->node.get()) : nullptr;
   return n && (n->frozen == 0 || computing_again()) ? n : nullptr;
 }
 
-/// Lends leaves the memory for their gradients while a backward pass runs, and takes each gradient
-/// when the pass has added all that it adds.
+/// Provides the memory for leaves' gradients during a backward pass, and takes each gradient when
+/// the pass has added its last contribution.
 class Collector {
  public:
-  /// The pass is about to add to a leaf that has no memory: sets its `arena`, with zeros in it.
+  /// Called before the pass adds to a leaf without memory. Sets the leaf's `arena` to zeroed
+  /// memory.
   virtual void begin(Leaf& leaf) = 0;
-  /// The pass adds nothing more to the leaf. Called for leaves that await_gradients() has found.
+  /// Called when the pass adds nothing more to a leaf that await_gradients() has found.
   virtual void finish(Leaf& leaf) = 0;
 
  protected:
@@ -217,57 +220,59 @@ class Leaf final : public Node {
   void run(Backward&) override {}
   bool is_leaf() const noexcept override { return true; }
 
-  /// Where gradients add up over backward() calls. Whoever trains the leaf may set memory of its
-  /// own as `arena` (f32, or f64 for f64 leaves). It holds anything while `touched` is 0: the first
-  /// contribution is stored. Without an arena, `collected` is made on first use.
+  /// The memory in which gradients add up over backward() calls. An optimizer may set its own
+  /// memory as `arena` (f32, or f64 for f64 leaves). Its contents are undefined while `touched` is
+  /// 0, and the first contribution is stored. Without an arena, `collected` is allocated on first
+  /// use.
   Tensor arena;
   Tensor collected;
-  /// How many contributions backward passes have added to this leaf. Whoever set the arena clears
-  /// it (S17), and learns by it of passes that it did not run.
+  /// Number of contributions that backward passes have added to this leaf. The owner of the arena
+  /// resets it (S17), and sees by it passes that it did not run.
   std::uint32_t touched = 0;
-  /// Not null: the leaf shows one of two sets of values (autograd/weight_modes.h).
+  /// If not null, the leaf shows one of two sets of values (autograd/weight_modes.h).
   WeightModes* modes = nullptr;
-  /// Not null: `arena` is undefined but while this lends it.
+  /// If not null, `arena` is defined only while this collector provides it.
   Collector* collector = nullptr;
-  /// Whether an optimizer trains it.
+  /// Whether an optimizer trains the leaf.
   bool is_trained() const noexcept { return arena.defined() || collector; }
-  /// A plan of a step has made it, and it is gone with the plan.
+  /// Whether a plan of a step has made the leaf. It is gone at the end of the plan.
   bool of_plan = false;
-  /// Nodes that may still add to the leaf in the pass under way (await_gradients()).
+  /// Number of nodes that may still add to the leaf in the pass under way (await_gradients()).
   std::uint32_t awaited = 0;
-  /// State of the leaf's layer that takes part in cycles (autograd/cycle.h). Usually null.
+  /// State of the leaf's layer that takes part in cycles (autograd/cycle.h); usually null.
   std::shared_ptr<CycleMember> member;
 };
 
-/// The gradient of the leaf is about to change. In a plan of a step it is put back at its end.
+/// Announces a change of the leaf's gradient. A plan of a step restores the gradient at its end.
 void keep_if_planned(Leaf& leaf);
 
 /// The leaf node of a tensor, or null if it is not a leaf that requires a gradient.
 Leaf* leaf_of(const Tensor& t) noexcept;
-/// The same, of a frozen leaf too.
+/// Does what leaf_of() does, and finds frozen leaves too.
 Leaf* leaf_or_frozen(const Tensor& t) noexcept;
 
-/// The i-th saved tensor of a node; throws Error naming both ops if it was edited in place since.
+/// The i-th saved tensor of a node. Throws Error that names both ops if it was modified in place
+/// since.
 const Tensor& saved_by(const Node& node, int i);
 
-/// How a storage names its last writer if that was the update of an optimizer.
+/// The name that a storage gives its last writer if that was an optimizer's update.
 inline constexpr const char* kOptimizerStep = "the optimizer's step";
 
-/// What a backward function is given.
+/// The argument of a backward function.
 class Backward {
  public:
   explicit Backward(Node& node) : node_(node) {}
-  /// Gradient of the output: its shape and dtype, any strides.
+  /// The gradient of the output. It has the output's shape and dtype, and any strides.
   const Tensor& grad() const noexcept { return node_.grad; }
   /// See saved_by().
   const Tensor& saved(int i) const { return saved_by(node_, i); }
-  /// Whether input i takes a gradient. Work for an input that does not is skipped.
+  /// Whether input i takes a gradient. Backward functions skip the work for an input that does not.
   bool needs(int i) const noexcept { return node_.inputs[i] && node_.inputs[i]->takes_gradient(); }
-  /// The buffer to accumulate input i's gradient into. Ask once per contribution, when its kernel
-  /// is about to be called.
+  /// Returns the buffer into which the gradient of input i is accumulated. Call it once for each
+  /// contribution, right before the kernel.
   Sink sink(int i);
-  /// Adds a finished contribution of the input's shape and device, with any strides and floating
-  /// dtype. The first one at an inner node is kept as it is, without a copy.
+  /// Adds a finished contribution with the input's shape and device, any strides and any floating
+  /// dtype. The first contribution to an inner node is kept without a copy.
   void accumulate(int i, const Tensor& contribution);
   int input_count() const noexcept { return node_.inputs.size(); }
   const Shape& input_shape(int i) const noexcept { return node_.inputs[i]->shape; }
@@ -275,15 +280,15 @@ class Backward {
   Device input_device(int i) const noexcept { return node_.inputs[i]->device; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
   Stream stream() const noexcept { return current_stream(node_.device); }
-  /// The backward function has thrown: leaves whose gradient began in it have none again.
+  /// After the backward function has thrown: resets the leaves whose gradient began in it.
   void take_back_begun() noexcept;
-  /// Not null: the backward function must compute this seed. It is grad(), which holds nothing yet.
-  /// Always null if the node has not set takes_pending_seed.
+  /// If not null, the backward function must compute this initial gradient into grad(), which is
+  /// uninitialised. Null unless the node has set takes_pending_seed.
   const kernels::PendingSeed* pending_seed() const noexcept { return node_.pending_seed; }
 
  private:
   Node& node_;
-  SmallList<Leaf*> begun_;  ///< leaves that had no gradient before this node ran
+  SmallList<Leaf*> begun_;  ///< leaves without a gradient before this node ran
 };
 
 namespace detail {
@@ -309,20 +314,20 @@ class FnNode final : public Node {
 using Inputs = std::initializer_list<const Tensor*>;
 bool needs_recording(Inputs inputs) noexcept;
 bool needs_recording(const std::vector<Tensor>& inputs) noexcept;
-/// Fills in the node and hangs it on the output.
+/// Fills in the node and attaches it to the output.
 void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
             std::initializer_list<Saved> saved);
 void attach(Ref<Node> node, const char* op, const Tensor& output, const std::vector<Tensor>& inputs,
             std::initializer_list<Saved> saved);
-/// Anomaly mode: throws Error if the output holds a non-finite value.
+/// In anomaly mode: throws Error if the output holds a non-finite value.
 void check_finite(const char* op, const char* pass, const Tensor& t);
-/// What a watched op does beside recording: listeners are told, anomaly mode checks the output.
+/// Handles an op that is watched: notifies listeners, and checks the output in anomaly mode.
 void watch(const char* op, Inputs inputs, const Tensor& output);
 void watch(const char* op, const std::vector<Tensor>& inputs, const Tensor& output);
 
 }  // namespace detail
 
-/// What an op that carries no gradient calls in place of record().
+/// Takes the place of record() for an op that carries no gradient.
 inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inputs) {
   output.storage()->made_by(op);
   if (runtime::recording_spans()) [[unlikely]]
@@ -331,9 +336,10 @@ inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inpu
     detail::watch(op, inputs, output);
 }
 
-/// Records that `output` came from `inputs` by `op` (a string literal), and returns it. If
-/// recording is off or no input requires a gradient, it only tells the listeners. `output` must not
-/// be an input and must have no node. Undefined inputs are allowed and take no gradient.
+/// Records that the op `op` (a string literal) computed `output` from `inputs`, and returns
+/// `output`. If recording is off or no input requires a gradient, it only notifies the listeners.
+/// `output` must not be an input and must have no node. Undefined inputs are allowed and take no
+/// gradient.
 template <class InputList = detail::Inputs, class Fn>
 Tensor record(const char* op, Tensor output, const InputList& inputs,
               std::initializer_list<Saved> saved, Fn&& backward) {
@@ -350,36 +356,38 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
   return output;
 }
 
-/// For an op whose number of saved tensors is known only at run time: keeps `tensors` after those
-/// given to record(). Some may be undefined; none is `output`. A checkpoint compares their values
-/// the second time, except those for which `opaque(i)` is true: parts of them may be uninitialised.
+/// Saves `tensors` after those given to record(), for an op that knows their number only at run
+/// time. Some may be undefined, and `output` may not be among them. A checkpoint compares their
+/// values with the recomputed ones, except those for which opaque(i) is true: these may be partly
+/// uninitialised.
 void save(const Tensor& output, const std::vector<Tensor>& tensors,
           bool (*opaque)(std::size_t i) = nullptr);
 
-/// The number of the next node of any thread.
+/// The sequence number of the next node that any thread records.
 std::uint64_t next_sequence() noexcept;
 
-/// How many backward passes all threads have begun: what Hooks::Entry::first_pass is counted by.
+/// Number of backward passes that all threads have begun, for Hooks::Entry::first_pass.
 std::uint64_t passes_begun() noexcept;
 
-/// Whether backward_from() may be given a pending seed for `output`. A node with hooks takes none:
-/// a hook reads the seed before the node's backward function runs.
+/// Whether backward_from() accepts a pending initial gradient for `output`. A node with hooks does
+/// not, because hooks read that gradient before the node's backward function runs.
 bool takes_pending_seed(const Tensor& output) noexcept;
-/// backward() from `output` with `seed`. With `pending`, the node of `output` computes the seed and
-/// writes it there: takes_pending_seed(output) must hold. Else the seed has been computed. With
-/// `awaited`, await_gradients() has been called, and collectors are told when a leaf has all.
+/// Runs backward() from `output` with the initial gradient `seed`. With `pending`, the node of
+/// `output` computes `seed`; takes_pending_seed(output) must hold. Without it `seed` is computed
+/// already. With `awaited`, await_gradients() was called, and collectors are notified when a leaf
+/// is complete.
 void backward_from(const Tensor& output, const Tensor& seed, const kernels::PendingSeed* pending,
                    bool retain_graph, bool awaited = false);
 
-/// Counts in Leaf::awaited which nodes behind `output` may add to each leaf that has a collector
-/// and takes gradients now. Those of other leaves stay 0.
+/// Counts in Leaf::awaited the nodes behind `output` that may add to a leaf. It counts only for
+/// leaves that have a collector and take gradients now.
 void await_gradients(const Tensor& output);
 
-/// The rule for in-place ops (ops.h): throws if several elements of `x` are one in memory, or if
-/// the op is `recorded` (x or an operand requires a gradient and recording is on) and x is a leaf
-/// or is seen by others. `hint` says what to do in the last case; none: what fits x.
+/// Checks the rule for in-place ops (ops.h). Throws Error if several elements of `x` share memory.
+/// Also throws if the op is `recorded` (recording is on, and x or an operand requires a gradient)
+/// and x is a leaf or others hold it. `hint` replaces the hint for the last case.
 void check_in_place(const char* op, const Tensor& x, bool recorded, const char* hint = nullptr);
-/// The same for ops that give `x` new values without recording: x must not be part of a graph while
+/// Checks an op that overwrites `x` without recording: x must not be part of a graph while
 /// recording is on.
 void check_overwrite(const char* op, const Tensor& x);
 

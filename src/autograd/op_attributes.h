@@ -1,11 +1,11 @@
-// What an operation is beside its operands: axes, numbers, and tensors that take no gradient. Each
-// operation gives it right before it is recorded, but only while somebody asks, as the ONNX export
-// does (src/onnx). Listeners (op_mode.h) then learn operands and result.
+// Attributes of an operation other than its operands: axes, numbers, and tensors that take no
+// gradient. An operation states them right before it is recorded, if a sink asks for them, as the
+// ONNX export does (src/onnx). Listeners (op_mode.h) then receive operands and result.
 //
 //   if (autograd::wants_attributes()) [[unlikely]]
 //     autograd::attributes("softmax", {{"log", log}});
 //
-// If nobody asks, that is one thread-local load.
+// If no sink is set, that costs one thread-local load.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace firn::autograd {
 
-/// A name and a value. Tensors are lent for the call; an undefined one stands for none.
+/// A name and a value. Tensors are valid during the call; an undefined one stands for none.
 struct Attribute {
   using Value = std::variant<std::int64_t, double, Dims, const char*, const Tensor*>;
 
@@ -36,16 +36,16 @@ struct Attribute {
   Value value;
 };
 
-/// Asks for attributes in the thread that made it, while it is the thread's `current`.
+/// Receives the attributes of operations in the thread whose `thread_context.attributes` it is.
 class AttributeSink {
  public:
-  /// Takes attributes of the operation that is recorded next as `op`. An operation may give its
+  /// Receives attributes of the operation that is recorded next as `op`. An operation may state its
   /// attributes in several calls.
   virtual void about(const char* op, std::span<const Attribute> attributes) = 0;
-  /// `op` has written `x` whole, and is not recorded: a copy of the attribute "source", else the
-  /// attribute "value".
+  /// Called when `op` has written all of `x` and is not recorded. The value is a copy of the
+  /// attribute "source" if there is one, else the attribute "value".
   virtual void wrote(const char* op, const Tensor& x) = 0;
-  /// `op` is about to do what no recording could repeat, such as draw random numbers.
+  /// Called before `op` does what no recording could repeat, such as drawing random numbers.
   virtual void cannot_repeat(const char* op, const char* why, const char* hint) = 0;
 
  protected:

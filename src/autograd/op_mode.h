@@ -1,7 +1,7 @@
-// The modes that every op of a thread reads before it runs: one thread-local load if none is on.
-// They belong to the forward pass. firn::backward() switches autocast and listeners off while it
-// runs (OpMode::Plain), so that backward functions and hooks keep the dtypes of the forward pass.
-// The backward function of custom() runs under the autocast of its forward pass (AutocastScope).
+// The modes that every op of a thread reads before it runs, which cost one thread-local load if
+// none is on. They apply to the forward pass. firn::backward() switches autocast and listeners off
+// (OpMode::Plain), so that backward functions and hooks keep the dtypes of the forward pass. The
+// backward function of custom() runs under the autocast mode of its forward pass (AutocastScope).
 #pragma once
 
 #include <memory>
@@ -13,22 +13,23 @@
 
 namespace firn::autograd {
 
-/// While alive, is told of every op of the thread that made it, beside the thread's other
-/// listeners. Listeners may end in any order and in any thread.
+/// While alive, receives every op of the thread that made it, as do the thread's other listeners.
+/// Listeners may end in any order and in any thread.
 class OpListener {
  public:
   OpListener();
   virtual ~OpListener();
   OpListener(const OpListener&) = delete;
   OpListener& operator=(const OpListener&) = delete;
-  /// `operands` are those that can take a gradient; some may be undefined.
+  /// Called after an op has run. `operands` are those that can take a gradient; some may be
+  /// undefined.
   virtual void ran(const char* op, std::span<const Tensor* const> operands,
                    const Tensor& output) = 0;
 
   struct Place;
 
  protected:
-  /// Ends the listening. The destructor of a derived class calls it first, so that no other thread
+  /// Stops listening. The destructor of a derived class must call it first, so that no other thread
   /// is inside ran() while members are destroyed.
   void stop() noexcept;
 
@@ -36,7 +37,7 @@ class OpListener {
   std::shared_ptr<Place> place_;
 };
 
-/// While alive, ops run in the dtypes of their operands, and no listener is told of them.
+/// While alive, ops run in the dtypes of their operands, and no listener is notified.
 class OpMode::Plain {
  public:
   Plain() noexcept
@@ -65,7 +66,7 @@ inline std::optional<DType> autocast_mode() noexcept {
   return thread_context.op_mode.autocast ? std::optional(thread_context.op_mode.autocast_dtype)
                                          : std::nullopt;
 }
-/// Sets it, and returns what it was.
+/// Sets the autocast mode, and returns the previous one.
 inline std::optional<DType> exchange_autocast(std::optional<DType> mode) noexcept {
   const std::optional<DType> before = autocast_mode();
   thread_context.op_mode.autocast = mode.has_value();
@@ -73,7 +74,7 @@ inline std::optional<DType> exchange_autocast(std::optional<DType> mode) noexcep
   return before;
 }
 
-/// While alive, autocast is as `mode` says.
+/// While alive, the autocast mode is `mode`.
 class AutocastScope {
  public:
   explicit AutocastScope(std::optional<DType> mode) noexcept : before_(exchange_autocast(mode)) {}
@@ -85,7 +86,7 @@ class AutocastScope {
   std::optional<DType> before_;
 };
 
-/// Tells the listeners of this thread of an op.
+/// Notifies the listeners of this thread of an op.
 void tell_listeners(const char* op, std::span<const Tensor* const> operands, const Tensor& output);
 
 }  // namespace firn::autograd

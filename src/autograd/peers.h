@@ -1,5 +1,5 @@
-// Other ranks whose cycles belong to one step: what a cycle's owner and its members need of them.
-// Who knows how ranks are reached implements it (src/dist).
+// Other ranks whose cycles belong to one step, as a cycle's owner and its members see them.
+// src/dist implements this interface.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace firn::autograd {
 
-/// How a rank has fared in what ranks do together.
+/// The outcome of a rank's part in what the ranks do together.
 enum class Outcome : std::uint8_t { done, failed, out_of_memory };
 
 inline Outcome outcome_of(const std::exception_ptr& failure) {
@@ -22,55 +22,58 @@ inline Outcome outcome_of(const std::exception_ptr& failure) {
     std::rethrow_exception(failure);
   } catch (const OutOfMemory&) {
     return Outcome::out_of_memory;
-  } catch (const std::bad_alloc&) {  // of the user's function
+  } catch (const std::bad_alloc&) {  // thrown by the user's function
     return Outcome::out_of_memory;
   } catch (...) {
     return Outcome::failed;
   }
 }
 
-/// All ranks make the same calls in the same order. Tensors are contiguous, on the CPU or where the
-/// ranks' parameters are, and of one dtype and size on all ranks. Throws what the transport throws;
-/// the contents are then undefined. On a device that may come late, at the host's next wait.
+/// Collectives over the ranks of a step. All ranks make the same calls in the same order. Tensors
+/// are contiguous, on the CPU or on the parameters' device, and of the same dtype and size on all
+/// ranks.
+/// Calls throw what the transport throws; the contents are then undefined. On a device an error may
+/// come late, at the host's next wait.
 class Peers {
  public:
   virtual ~Peers() = default;
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
-  /// `all` becomes the parts of all ranks, one after another.
+  /// Gathers the parts of all ranks in `all`, one after another.
   virtual void all_gather(const Tensor& part, const Tensor& all) const = 0;
-  /// x becomes the sum over all ranks, with the same bits on each.
+  /// Sums x over all ranks, with the same bits on each.
   virtual void all_reduce(const Tensor& x) const = 0;
-  /// Whether ranks exchange beside what they compute: else nobody calls the next three.
+  /// Whether exchanges can overlap with computation. Otherwise the next three functions are not
+  /// called.
   virtual bool overlaps() const noexcept = 0;
-  /// Begins all_reduce(x) beside what this rank does next. They end in their order. Nobody touches
-  /// x until end().
+  /// Begins all_reduce(x), which overlaps with what this rank does next. Exchanges complete in
+  /// their order. x must not be used until end().
   virtual void begin_all_reduce(const Tensor& x) const = 0;
-  /// Begins calls of other peers of the same ranks. Nobody else touches their tensors until end().
+  /// Begins `calls` on other peers of the same ranks. Their tensors must not be used until end().
   virtual void begin(std::function<void(const Peers&)> calls) const = 0;
-  /// Waits for all that were begun, and throws what the first of them has met.
+  /// Waits for all exchanges that were begun, and throws the first error among them.
   virtual void end() const = 0;
-  /// x has size() equal parts. Part rank() of it becomes that of the sum over all ranks; the other
-  /// parts are then undefined.
+  /// Sums x, which has size() equal parts, over all ranks. Part rank() receives the sum; the other
+  /// parts are undefined afterwards.
   virtual void reduce_scatter(const Tensor& x) const = 0;
-  /// Every rank's x becomes that of rank `root`.
+  /// Copies the x of rank `root` to every rank.
   virtual void broadcast(const Tensor& x, int root) const = 0;
-  /// Part r of rank q's `from` becomes part q of rank r's `to`.
+  /// Copies part r of rank q's `from` to part q of rank r's `to`, for all q and r.
   virtual void all_to_all(const Tensor& from, const Tensor& to) const = 0;
-  /// All ranks tell how they have fared. If one has failed, throws on those that have not, naming
-  /// the first that has; they can go on together. If ranks ran out of memory, and none has failed
-  /// otherwise, the others throw OutOfMemory. Allocates no tensor.
+  /// Exchanges the ranks' outcomes. If a rank has failed, throws on the ranks that have not, and
+  /// names the first failed one; they can continue together. If ranks ran out of memory and none
+  /// has failed otherwise, the others throw OutOfMemory. Allocates no tensor.
   virtual void agree(const char* op, Outcome mine) const = 0;
 };
 
-/// The other ranks of a step: null if there are none.
+/// The other ranks of a step. A pointer is null if there are none.
 struct StepRanks {
-  const Peers* copies = nullptr;  ///< that have the same parameters, and other samples
-  const Peers* model = nullptr;   ///< that have the rest of the model, and the same samples
+  const Peers* copies = nullptr;  ///< ranks with the same parameters and other samples
+  const Peers* model = nullptr;   ///< ranks with the rest of the model and the same samples
 };
 
-/// Runs the function on every rank. If it throws on one, all ranks throw. Without peers (null), and
-/// in a dry run, it is run here.
+/// Runs the function on every rank. If it throws on one, all ranks throw. Without peers (null) and
+/// in a dry run, only runs it on this rank.
 template <class Fn>
 void on_every_rank(const char* op, const Peers* peers, const Fn& function) {
   if (!peers || runtime::dry_run()) return function();
@@ -82,13 +85,13 @@ void on_every_rank(const char* op, const Peers* peers, const Fn& function) {
   }
   try {
     peers->agree(op, failure ? Outcome::failed : Outcome::done);
-  } catch (...) {  // what this rank has met says more
+  } catch (...) {  // this rank's own failure says more
     if (!failure) throw;
   }
   if (failure) std::rethrow_exception(failure);
 }
 
-/// The same on all copies of all parts of the model.
+/// Runs the function on all copies of all parts of the model. If it throws on one rank, all throw.
 template <class Fn>
 void on_every_rank(const char* op, const StepRanks& ranks, const Fn& function) {
   on_every_rank(op, ranks.model, [&] { on_every_rank(op, ranks.copies, function); });

@@ -1,6 +1,6 @@
-// Scopes in which a program reads weights: the call of a module, and the backward function of a
-// node. Whoever lends weights (ZeRO stage 3) takes them back when the scope ends in which they were
-// asked for. Operations of a scope have ended by then, so nobody holds an address.
+// Scopes in which a program reads weights: a module call, and the backward function of a node. ZeRO
+// stage 3 gathers a weight when it is first read, and frees it at the end of the scope that read
+// it. The scope's operations have ended by then, so no address is in use.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace firn::autograd {
 
 class Lender {
  public:
-  /// Scopes of this depth and deeper ones have ended. Depth 0 is outside of all scopes, and ends
-  /// when the next outermost one begins.
+  /// Called when the scopes of this depth and deeper ones end. Depth 0 is outside of all scopes,
+  /// and ends when the next outermost scope begins.
   virtual void end_of_scope(int depth) noexcept = 0;
 
  protected:
@@ -22,7 +22,7 @@ class Lender {
 
 struct Reading {
   int depth = 0;
-  std::vector<std::weak_ptr<Lender*>> lenders;  ///< of this thread; some may be gone
+  std::vector<std::weak_ptr<Lender*>> lenders;  ///< lenders of this thread; some may be gone
 
   void tell_end() noexcept {
     for (const auto& lender : lenders)
@@ -38,7 +38,7 @@ struct Reading {
   }
 };
 
-/// Who lends something on this thread is told of its scopes as long as `self` lives.
+/// Notifies the lender of the scopes of this thread as long as `self` lives.
 void add_lender(const std::shared_ptr<Lender*>& self);
 
 class ReadingScope {
@@ -55,7 +55,7 @@ class ReadingScope {
   ReadingScope& operator=(const ReadingScope&) = delete;
 
  private:
-  Reading* reading_;  ///< one that came later knows nothing of this scope
+  Reading* reading_;  ///< null if no lender was added before this scope began
 };
 
 }  // namespace firn::autograd

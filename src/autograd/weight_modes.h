@@ -1,6 +1,6 @@
-// Weights with two sets of values: one to train, one to evaluate. Whoever trains a leaf may keep a
-// second set of values for it, and offers both here. Modules choose by their mode which of the two
-// the leaf shows (nn/shown_weights.h). Neither knows the other: they meet at the leaf.
+// Weights with two sets of values, one to train and one to evaluate. An optimizer may keep a second
+// set of values for the leaves that it trains. A module chooses by its mode which of the two the
+// leaf shows (nn/shown_weights.h). Optimizer and module know only this interface.
 #pragma once
 
 #include <atomic>
@@ -8,20 +8,20 @@
 
 namespace firn::autograd {
 
-/// The modes of all leaves of one optimizer together: their memory is one.
+/// The modes of all leaves of one optimizer, which share memory and change together.
 class WeightModes {
  public:
-  /// From now on the leaves hold their averaged values, or those of training. A call that changes
-  /// nothing costs nothing. Throws Error if the work cannot be queued, for example in a capture.
+  /// Makes the leaves hold their averaged values, or those of training. Costs nothing if they do
+  /// already. Throws Error if the work cannot be queued, for example in a capture.
   virtual void show(bool averaged) = 0;
 
   WeightModes(const WeightModes&) = delete;
   WeightModes& operator=(const WeightModes&) = delete;
 
-  /// How often the leaves have changed from one set to the other.
+  /// Number of times that the leaves have changed from one set to the other.
   std::uint32_t changes() const noexcept { return changes_; }
 
-  /// Whether there is one in the process: without one, nobody has to look for any.
+  /// Whether the process has any. Without one, no weight needs to be checked.
   static bool any() noexcept { return alive_.load(std::memory_order_relaxed) > 0; }
 
  protected:

@@ -115,9 +115,9 @@ class OutsideOfTrace {
 };
 
 /// What compute() returns: the tensors, some of them undefined, that a product has made. A
-/// checkpoint with Keep::products keeps them, and does not compute them again. `work` is the number
-/// of multiplications. If the last tensors that a second pass is to hand over are what this product
-/// reads, its result is not computed.
+/// checkpoint with Keep::products keeps them, and does not compute them again. `work` is the
+/// number of multiplications. If the last tensors that a second pass is to hand over are what this
+/// product reads, its result is not computed.
 template <class Compute, class Results = decltype(std::declval<Compute>()())>
 Results product(double work, ReadsResult reads, const Compute& compute) {
   Trace* const trace = thread_context.trace;

@@ -216,7 +216,8 @@ void GatheredWeights::keep_if_planned() {
       if (!loans[b].here) continue;
       lent.give(b);
       lent.loans_[b].depth = loans[b].depth;
-      lent.loans_[b].versions = loans[b].versions;  // writes from before the plan are copied later
+      lent.loans_[b].versions =
+          loans[b].versions;  // so writes from before the plan are still copied
     }
   });
 }

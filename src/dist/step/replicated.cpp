@@ -188,8 +188,7 @@ void ReplicatedStep::combine() {
   GradientLedger& ledger = step.store.ledger();
   ledger.note();
   step.now.phase = Phase::failed;
-  if (step.at.micro_steps == 0)
-    begin_micro_step();  // other ranks end a cycle in which this one has nothing
+  if (step.at.micro_steps == 0) begin_micro_step();  // only other ranks have begun the cycle
   std::vector<std::uint8_t> received = ledger.noted();
   const double unit = step.seed_sums().unit;
   const CycleSums all = sum_of(tell(record_of_cycle(), received));
