@@ -15,7 +15,7 @@ struct RunAccess;
 
 namespace firn::data {
 
-/// Images and their labels, as next() of ResidentBatches makes them.
+/// Images and their labels, made by next() of ResidentBatches.
 struct Batch {
   Tensor x;  ///< [n, ...]: [n, pixels] if flattened, else like the images
   Tensor y;  ///< i64 [n], whatever the labels' integer dtype
@@ -31,14 +31,14 @@ struct Batch {
 ///   for (; batches.position().epoch < 5; batches.begin_epoch(batches.position().epoch + 1))
 ///     while (batches.remaining() > 0) { auto [x, y] = batches.next(); ... }
 ///
-/// It stands at the start of epoch 0 when it is made. Positions are those of the Loader: a run
-/// saved with one goes on with the other, in this loop at the very batch.
+/// The first position is the start of epoch 0. Positions are those of the Loader: a run saved with
+/// one continues with the other, in this loop at the same batch.
 class ResidentBatches {
  public:
-  /// Reads each image of the set once. If the set below is random itself, such as a Map with a
-  /// Generator, every epoch has the images of epoch 0, and a Loader's are others.
-  /// Throws Error as Loader does; unless samples are {image, integer label []}; and for options of
-  /// a loader that have no meaning here: workers, prefetch, BadSample::skip, pad, collate, group,
+  /// Reads each image of the set once. If the underlying set is random itself, such as a Map with a
+  /// Generator, every epoch has the images of epoch 0, unlike with a Loader.
+  /// Throws Error as Loader does, and unless samples are {image, integer label []}. Also throws for
+  /// options that only a Loader has: workers, prefetch, BadSample::skip, pad, collate, group,
   /// quantum.
   explicit ResidentBatches(const ImageDataset& set, const LoaderOptions& options = {});
 
@@ -50,34 +50,34 @@ class ResidentBatches {
   std::int64_t samples() const;
   /// Samples of the set.
   std::int64_t set_size() const;
-  /// Those that it was made with.
+  /// The options that the object was made with.
   const LoaderOptions& options() const;
 
-  /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Not while a
-  /// graph is captured.
+  /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Must not be
+  /// called while a graph is captured.
   void begin_epoch(std::int64_t number);
   /// Samples of this epoch that have not been taken yet, without those that drop_last leaves out.
   std::int64_t remaining() const;
   /// Samples of the next batch: options().batch, fewer at the end of an epoch, 0 after it.
   std::int64_t next_size() const;
-  /// The next `next_size()` or `count` samples. Throws Error if fewer remain; so does the replay
-  /// of a graph, before anything is launched.
+  /// Returns the next `next_size()` or `count` samples. Throws Error if fewer remain; so does the
+  /// replay of a graph, before it launches anything.
   Batch next();
   Batch next(std::int64_t count);
 
   /// The epoch, and how many of its samples have been taken.
   LoaderPosition position() const;
-  /// Goes to a position, also to one between two batches; batches then follow from there. Throws
-  /// Error unless epoch >= 0 and 0 <= sample <= set_size(). Not while a graph is captured.
+  /// Goes to a position, which may be between two batches. The next batch begins there. Throws
+  /// Error unless epoch >= 0 and 0 <= sample <= set_size(), and while a graph is captured.
   void seek(LoaderPosition position);
   /// Loader::order_description() of a loader with these options.
   std::string order_description() const;
 
  private:
   friend struct io::RunAccess;
-  /// The part of seek() that may throw, or take memory. The result does the rest.
+  /// Does the part of seek() that may throw or allocate. The returned function does the rest.
   std::function<void()> prepare_seek(LoaderPosition position) const;
-  /// In front of the batch that was taken last; without one, position().
+  /// Returns the position before the batch that was taken last; without one, position().
   LoaderPosition before_batch() const;
 
   struct State;
