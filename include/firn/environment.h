@@ -1,5 +1,5 @@
-// What this build of firn is, and what the machine offers to this process: for the log of a run,
-// for reports of faults, and for firn-doctor, which says what to do about it.
+// Facts about this build of firn and about the machine as this process sees it: for the log of a
+// run, for bug reports, and for firn-doctor, which adds advice.
 //
 //   std::puts(to_string(environment()).c_str());
 #pragma once
@@ -10,19 +10,19 @@
 
 namespace firn {
 
-/// "0.1.0".
+/// Version of firn, such as "0.1.0".
 const char* version() noexcept;
-/// The revision of the sources, as `git describe` says it when firn is built: "2c6324a", with
-/// "-dirty" if files differ from it. "unknown" if the sources are no git repository.
+/// The revision of the sources, as `git describe` gives it when firn is built: "2c6324a", with
+/// "-dirty" if files differ from it. "unknown" if the sources are not a git repository.
 const char* revision() noexcept;
 
-/// Facts. Names and paths are as this process sees them, but the user's home folder is "~". There
-/// is no name of the machine or of the user. A missing thing is an empty field, with the reason in
-/// the field beside it. Sizes are bytes.
+/// Facts about the build and the machine. Names and paths are as this process sees them, but the
+/// user's home folder is "~". Names of the machine and of the user are left out. A missing thing is
+/// an empty field, with the reason in a field beside it. Sizes are in bytes.
 struct Environment {
   /// How firn was built.
   struct Build {
-    /// Of firn: "0.1.0", and the commit, empty if the sources were no checkout.
+    /// Version of firn, "0.1.0", and its commit, empty if the sources were not a checkout.
     std::string version, revision;
     std::string compiler;    ///< "g++ 12.2.0"
     std::string type;        ///< CMAKE_BUILD_TYPE
@@ -35,36 +35,36 @@ struct Environment {
   struct Cpu {
     std::string model;         ///< "unknown" if the system does not say
     int cores = 0;             ///< CPUs of the machine, hardware threads among them
-    int usable = 0;            ///< of these, the CPUs that this process may run on (affinity)
+    int usable = 0;            ///< CPUs that this process may run on (affinity)
     double quota = 0;          ///< CPUs that its control group grants; 0: no limit
     int threads = 0;           ///< num_threads()
     bool threads_set = false;  ///< FIRN_THREADS holds a number
-    /// Of avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16 and amx_fp16,
-    /// those that the CPU has and the system supports.
+    /// Features that the CPU has and the system supports, from this list: avx2, fma, f16c, avx512f,
+    /// avx512_bf16, avx512_fp16, amx_tile, amx_bf16, amx_fp16.
     std::vector<std::string> features;
-    /// Levels are base, avx2, avx512, avx512bf16 and amx, the words of FIRN_CPU_ISA. Each contains
-    /// those before it.
-    std::string machine_level;   ///< the highest that the CPU has
-    std::string kernels;         ///< whose instructions firn's kernels consist of
-    std::string level;           ///< up to which units are chosen; empty if `problem` is not
-    bool level_forced = false;   ///< FIRN_CPU_ISA sets it
+    /// Highest level of the CPU. Levels are base, avx2, avx512, avx512bf16 and amx, the values of
+    /// FIRN_CPU_ISA. Each contains those before it.
+    std::string machine_level;
+    std::string kernels;         ///< level whose instructions firn's kernels use
+    std::string level;           ///< level up to which units are chosen; empty if `problem` is set
+    bool level_forced = false;   ///< FIRN_CPU_ISA sets the level
     bool kernels_run = true;     ///< the CPU has the instructions of the kernels
-    int variants = 1;            ///< of the kernels in this build; 3 with FIRN_NATIVE=OFF
-    std::string f32, bf16, f16;  ///< what multiplies matrices of the dtype: "oneDNN"
+    int variants = 1;            ///< variants of the kernels in this build; 3 with FIRN_NATIVE=OFF
+    std::string f32, bf16, f16;  ///< library that multiplies matrices of the dtype: "oneDNN"
     bool bf16_unit = false;      ///< a unit for 16-bit numbers multiplies bf16
-    bool f16_unit = false;       ///< and f16
+    bool f16_unit = false;       ///< a unit for 16-bit numbers multiplies f16
     std::string problem;         ///< why the CPU cannot compute: a wrong FIRN_CPU_ISA
   };
 
   /// The memory of the machine.
   struct Memory {
     std::size_t total = 0;      ///< bytes that the machine has
-    std::size_t available = 0;  ///< what programs can still get, as the system estimates it
+    std::size_t available = 0;  ///< bytes still available to programs, as the system estimates
     std::size_t limit = 0;      ///< memory_stats().limit of the CPU; 0: none
-    std::string problem;        ///< why there is no telling: a wrong FIRN_MEMORY_LIMIT
+    std::string problem;        ///< why the limit is unknown: a wrong FIRN_MEMORY_LIMIT
   };
 
-  /// Whether this process has something. `not_looked_for`: EnvironmentOptions::open is off.
+  /// Result of a search. `not_looked_for`: EnvironmentOptions::open is off.
   enum class Found : unsigned char { no, yes, not_looked_for };
 
   /// A library that firn can use.
@@ -72,8 +72,8 @@ struct Environment {
     std::string name;         ///< "oneDNN"
     bool built = false;       ///< the build can use it
     Found found = Found::no;  ///< whether the machine has it
-    std::string version;      ///< of what was found, else of what the build was compiled with
-    std::string path;         ///< of what was opened; empty if it is linked
+    std::string version;      ///< version found, else the version that the build was compiled with
+    std::string path;         ///< path of the opened library; empty if it is linked
     std::string why;          ///< why it was not found: all places that were tried
   };
 
@@ -82,7 +82,7 @@ struct Environment {
     std::string name;          ///< as the driver names it
     int major = 0, minor = 0;  ///< compute capability
     int multiprocessors = 0;   ///< streaming multiprocessors (SMs)
-    std::size_t bytes = 0;     ///< of memory
+    std::size_t bytes = 0;     ///< bytes of memory
   };
 
   /// CUDA: the build, the driver, the GPUs.
@@ -94,13 +94,14 @@ struct Environment {
     Found found = Found::no;                 ///< at least one device
     std::string driver;                      ///< "570.86.15"; empty if no driver is loaded
     std::string driver_cuda;                 ///< the highest CUDA version that the driver knows
-    std::vector<CudaDevice> devices;         ///< those that firn can use
+    std::vector<CudaDevice> devices;         ///< devices that firn can use
     std::string why, hint;                   ///< why there are no devices, and what to do about it
-    Library cublaslt, cudnn;  ///< opened at first use: products, and convolutions and attention
+    /// cuBLASLt for products, cuDNN for convolutions and attention; opened at first use.
+    Library cublaslt, cudnn;
 
     /// Whether the build has code for the device: machine code for its compute capability or an
     /// earlier one of the same major version, or PTX for an earlier one. True if an architecture
-    /// is a word that says no number ("native").
+    /// is a word without a number ("native").
     bool covers(const CudaDevice& device) const;
   };
 
@@ -108,16 +109,16 @@ struct Environment {
   struct DataSet {
     std::string name;    ///< "FashionMNIST"
     std::string folder;  ///< where its loader finds it
-    std::string why;     ///< why it does not
+    std::string why;     ///< why its loader does not find it
   };
 
-  /// An environment variable that is set: every FIRN_*, and those of others that change what firn
-  /// does.
+  /// An environment variable that is set: every FIRN_*, and variables of other programs that affect
+  /// firn.
   struct Variable {
     std::string name, value;  ///< name and text of the variable
     bool known = true;        ///< firn or one of its scripts reads it
-    std::string problem;      ///< what is wrong with the value
-    std::string closest;      ///< for a name that nobody reads: a similar one that is read
+    std::string problem;      ///< why the value is wrong
+    std::string closest;      ///< for an unknown name: a similar one that is known
   };
 
   Build build;         ///< how firn was built
@@ -126,7 +127,7 @@ struct Environment {
   Memory memory;       ///< the memory of this machine
   /// CUDA, and its devices.
   Cuda cuda;
-  /// Libraries of the build; `found` says what the machine has.
+  /// Libraries of the build; `found` says whether the machine has them.
   Library onednn, eigen, zlib, libdeflate, png, jpeg;
   /// firn::mpi and firn::nccl are libraries of their own: `built` says whether the build has them.
   Library mpi, nccl;
@@ -142,13 +143,13 @@ struct EnvironmentOptions {
   bool open = true;
 };
 
-/// What is missing is a field and no exception; throws only OutOfMemory.
+/// Collects the facts. A missing thing is recorded in a field; throws only OutOfMemory.
 Environment environment(const EnvironmentOptions& options = {});
 
-/// A page for people, a line a fact.
+/// Returns a readable page with one fact a line.
 std::string to_string(const Environment& environment);
-/// A JSON object with the fields of Environment, under their names. A number that is not finite is
-/// null, and bytes that are no UTF-8 are "?".
+/// Returns a JSON object with the fields of Environment, under their names. A number that is not
+/// finite is null, and bytes that are not UTF-8 are "?".
 std::string to_json(const Environment& environment);
 
 }  // namespace firn

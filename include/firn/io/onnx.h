@@ -11,41 +11,42 @@
 namespace firn::io {
 
 struct OnnxOptions {
-  /// Names in the file. Default: "input", or "input_1", "input_2", ... of several; the outputs
-  /// "output" in the same way.
+  /// Names in the file. Default: "input", or "input_1", "input_2", ... for several inputs; outputs
+  /// are named "output" in the same way.
   std::vector<std::string> inputs = {}, outputs = {};
   /// Axis 0 of every input is the batch, and the file takes one of any size. Sizes that follow from
   /// it are symbolic: "batch", "batch*4". Inputs without axes are left as they are.
   bool dynamic_batch = true;
-  std::string doc = {};  ///< a text for who opens the file
-  /// Of a function that calls a module: its parameters and buffers get their names, and it runs in
-  /// evaluation mode.
+  std::string doc = {};  ///< a description for readers of the file
+  /// The module that an exported function calls. Its parameters and buffers get their names, and it
+  /// runs in evaluation mode.
   nn::Module* module = nullptr;
 };
 
 /// Runs the model on one example input, in evaluation mode, without gradients and outside of any
-/// Autocast guard, and writes what it did as an ONNX model of opset 17. Fused operations become
+/// Autocast guard, and writes its operations as an ONNX model of opset 17. Fused operations become
 /// several nodes. Parameters and buffers become initializers under their names in the module tree
 /// ("encoder.0.weight"), and nodes are named after the module that runs them.
 ///
-/// With dynamic_batch the model runs three times, on batches of three sizes made of the example's
-/// rows, one of them far off: a size that differs is a multiple of the batch's. Only the batch may
-/// vary; other axes, such as the length of a sequence, keep the example's size. The modes of the
-/// modules and the random streams are as before afterwards, so no other thread may call or export
-/// the module meanwhile. Inputs and parameters may be on any device.
+/// With dynamic_batch the model runs three times, on batches of three sizes made from the example's
+/// rows, one of them far off. Every size that differs between runs must be a multiple of the
+/// batch's. Only the batch may vary; other axes, such as the length of a sequence, keep the
+/// example's size. Afterwards the modes of the modules and the random streams are as before, so no
+/// other thread may call or export the module meanwhile. Inputs and parameters may be on any
+/// device.
 ///
-/// dtypes: f32, f16, f64, i64, i32, u8 and bool; bf16 throws. The file replaces an old one
+/// Takes f32, f16, f64, i64, i32, u8 and bool; bf16 throws. The file replaces an old one
 /// atomically, as save_safetensors() does it. It has at most 2 GiB.
 ///
 /// Throws Error, naming operation and module, for an operation that ONNX cannot express (a loss,
-/// one that draws random numbers), for one that writes to a parameter or buffer or
-/// through a view, and if the runs differ in more than such sizes: a model must neither decide by
-/// the batch's size what it computes, nor take a part of the batch, such as its first half. What a
-/// program reads to the host (item(), to_vector()) and gives back as a number is a constant of the
-/// file. Throws IoError if the file cannot be written.
+/// one that draws random numbers), and for one that writes to a parameter or buffer or through a
+/// view. Also throws if the runs differ in more than such sizes: a model must not branch on the
+/// batch's size, nor take a part of the batch, such as its first half. A value that the model reads
+/// to the host (item(), to_vector()) and uses as a number becomes a constant in the file. Throws
+/// IoError if the file cannot be written.
 void export_onnx(const std::string& path, nn::Module& model, const Tensor& input,
                  const OnnxOptions& options = {});
-/// The same of a function of several tensors:
+/// Exports a function of several tensors:
 ///
 ///   io::export_onnx("net.onnx", [&](const std::vector<Tensor>& in) {
 ///     return std::vector<Tensor>{net(in[0], in[1])};
