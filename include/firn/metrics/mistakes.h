@@ -1,4 +1,4 @@
-// The pictures that a classifier is most sure about, and wrong: for the page of firn-report.
+// Wrong predictions with the highest probabilities, as pictures: for the page of firn-report.
 #pragma once
 
 #include <cstdint>
@@ -11,46 +11,46 @@
 namespace firn::metrics {
 
 struct MistakesOptions {
-  std::int64_t keep = 12;  ///< so many, 1 to 64
-  /// Size of a picture in pixels, for inputs [n, height * width * channels] in which that is not to
-  /// be seen; 0: from the input, [n, height, width] or [n, channels, height, width].
+  std::int64_t keep = 12;  ///< number of mistakes to keep, 1 to 64
+  /// Size of a picture in pixels, for flat inputs [n, height * width * channels]. 0: from the
+  /// input, [n, height, width] or [n, channels, height, width].
   std::int64_t height = 0, width = 0;
-  /// The input's values that are shown as black and as white; not given: the smallest and the
+  /// The input's values that are shown as black and as white; nullopt: the smallest and the
   /// largest of each picture.
   std::optional<double> black = std::nullopt, white = std::nullopt;
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
 
-/// A mistake.
+/// A sample with a wrong prediction.
 struct Mistake {
-  std::int64_t target = 0;                           ///< the class that it should have been
+  std::int64_t target = 0;                           ///< the true class
   std::int64_t predicted = 0;                        ///< the class that the model chose
-  double probability = 0;                            ///< of that, by softmax()
-  std::int64_t height = 0, width = 0, channels = 0;  ///< of the picture: 1 or 3 channels
+  double probability = 0;                            ///< probability of `predicted`, by softmax()
+  std::int64_t height = 0, width = 0, channels = 0;  ///< size of the picture: 1 or 3 channels
   std::vector<std::uint8_t> pixels;  ///< [height, width, channels], row-major, 0 is black
 };
 
 /// Keeps the samples with the largest probabilities of wrong classes, among equal ones the first.
 /// Outputs are logits [n, C], targets are classes [n], inputs are pictures with 1 or 3 channels.
 /// Pictures of more than 48 pixels a side lose rows and columns. It has no figures: values() is
-/// empty. A sample whose probabilities are NaN, as those of a logit that is NaN or +inf, is left out.
+/// empty. A sample is left out if its probabilities are NaN, which a logit of NaN or +inf causes.
 class Mistakes final : public Metric {
  public:
   using Options = MistakesOptions;
   /// Throws Error unless keep is 1 to 64, and height and width are both above 0 or both 0.
   explicit Mistakes(const Options& options = {});
 
-  /// Throws Error: it needs the inputs.
+  /// Throws Error: the metric needs the inputs (update_from()).
   [[noreturn]] void update(const Tensor& output, const Tensor& target) override;
   void update_from(const Tensor& input, const Tensor& output, const Tensor& target) override;
   std::vector<Value> values() const override { return {}; }
   void reset() override;
   void combine(const dist::Group& group) override;
 
-  /// The most certain first. Waits for the device.
+  /// Returns the mistakes, the most certain first. Waits for the device.
   std::vector<Mistake> list() const;
   /// Adds "mistakes", a list of {true, predicted, probability, image}: the image is a data URI of a
-  /// BMP file. With "classes", a list of names in the same details, the page shows these.
+  /// BMP file. If the details have "classes", a list of names, the page shows the names.
   void add_details(train::Record& details) const override;
 
  private:
