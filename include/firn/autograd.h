@@ -15,23 +15,23 @@ class BatchPartScope;
 }  // namespace autograd
 
 struct BackwardOptions {
-  /// Gradient of the objective with respect to `output`, of its shape, dtype and device. Undefined:
-  /// 1, and `output` must have one element.
+  /// Initial gradient: that of the objective with respect to `output`, with its shape, dtype and
+  /// device. If undefined it is 1, and `output` must have one element.
   Tensor seed = {};
-  /// Keeps what the graph saved, so that backward() can run through it again.
+  /// Keeps the saved tensors of the graph, so that backward() can run through it again.
   bool retain_graph = false;
 };
 
 /// Adds d(output)/d(leaf) * seed to the gradient of every leaf that `output` was computed from.
 /// Nodes run in reverse order of their recording: the same graph gives the same bits. Throws Error
-/// if `output` requires no gradient, if the seed does not fit, or if an earlier backward() freed a
+/// if `output` requires no gradient, if `seed` does not fit, or if an earlier backward() freed a
 /// part of the graph. Also throws if a saved tensor was modified in place since; the message names
 /// both ops. A hook or a custom function may call backward() for another graph, which it records
-/// under EnableGrad; Error if it reaches nodes that the outer backward() has not finished.
+/// under EnableGrad. Throws Error if that call reaches nodes of an unfinished outer backward().
 ///
 /// After an error, some leaves may hold a part of their gradients: clear those with set_grad({}).
-/// An optimizer refuses such a cycle until zero_grad(). What the ops before the failing one have
-/// added stays. A leaf that had no gradient before the failing op has none.
+/// An optimizer refuses such a cycle until zero_grad(). Gradients that earlier ops have added stay.
+/// A leaf that had no gradient before the failing op still has none.
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
 /// Whether ops executed by this thread are recorded.
@@ -49,9 +49,9 @@ class NoGrad {
   bool previous_;
 };
 
-/// While alive, ops of this thread are recorded, inside a NoGrad too. Hooks and backward functions
-/// of custom() run with recording off: this guard switches it on for a graph of their own. Guards
-/// nest: the destructor restores what was before.
+/// While alive, ops of this thread are recorded, inside a NoGrad too. Hooks and backward
+/// functions of custom() run with recording off: this guard switches it on for a graph of their
+/// own. Guards nest: the destructor restores the previous setting.
 class EnableGrad {
  public:
   [[nodiscard]] EnableGrad() noexcept;
@@ -83,7 +83,7 @@ class Freeze {
   friend class autograd::BatchPartScope;
   void set(bool on) const noexcept;
 
-  autograd::BatchPartScope* part_;  ///< of a batch, whose function has made it; usually null
+  autograd::BatchPartScope* part_;  ///< the part of a batch that made this guard; usually null
   std::vector<Tensor> frozen_;
 };
 
@@ -102,10 +102,10 @@ class AnomalyMode {
 
 /// Runs once in each backward() that reaches `t`, when the gradient with respect to `t` is complete
 /// for that pass. The hook may return a new gradient of the same shape, dtype and device, which
-/// replaces the one it received; an undefined tensor keeps it. In Optimizer::backward() the gradient
-/// is that of the loss's sum times the loss scale, so clip by StepOptions. backward() throws Error
-/// if what the hook returns does not fit, or if the hook writes the gradient in place. A hook must
-/// not destroy the optimizer whose backward() runs.
+/// replaces the one it received; an undefined tensor keeps it. In Optimizer::backward() the
+/// gradient is that of the loss's sum times the loss scale, so clip by StepOptions. backward()
+/// throws Error if the returned gradient does not fit, or if the hook writes the gradient in place.
+/// A hook must not destroy the optimizer whose backward() runs.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
 /// Adds a hook after the existing hooks of `t`. Returns its id for remove_hook(); no id is used
 /// twice. A hook that is added during a backward() runs from the next one on. The graph of `t` owns

@@ -1,11 +1,11 @@
-// Activation checkpointing: a part of a model keeps its inputs and not what its operations save
-// for the backward pass. That is computed again when the backward pass comes to it (Chen et al.
+// Activation checkpointing: a part of a model keeps its inputs, and drops the tensors that its
+// operations save. The backward pass computes those again when it reaches the part (Chen et al.
 // 2016).
 //
 //   Tensor h = checkpoint(block, x);                             // block(x), with less memory
 //   Tensor y = checkpoint([&](const Tensor& t) { return f(t); }, h);
 //
-// nn::Module::set_checkpoint() does so for every call of a module, nn/checkpoint.h for many
+// nn::Module::set_checkpoint() checkpoints every call of a module; nn/checkpoint.h does so for many
 // modules.
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace firn {
 
-/// What a checkpointed part keeps until its backward pass.
+/// Tensors that a checkpointed part keeps until its backward pass.
 enum class Keep : std::uint8_t {
   /// Its inputs alone: the whole part is computed again.
   inputs,
@@ -34,14 +34,14 @@ enum class Keep : std::uint8_t {
   products,
   /// Everything, inputs too, in pinned memory of the host. For CUDA devices.
   on_host,
-  /// Everything, inputs too, in a temporary file of the process. It is in FIRN_OFFLOAD_DIR, else
-  /// TMPDIR, else /tmp, as these are when it is first needed.
+  /// Everything, inputs too, in a temporary file of the process. The file is in FIRN_OFFLOAD_DIR,
+  /// else TMPDIR, else /tmp. These variables are read when the file is first needed.
   in_file
 };
 
 struct CheckpointOptions {
-  Keep keep = Keep::inputs;  ///< what the forward pass keeps of the function
-  /// Compares hashes of what is computed again with those of the first pass. Each pass reads these
+  Keep keep = Keep::inputs;  ///< tensors that the forward pass keeps
+  /// Compares hashes of the recomputed values with those of the first pass. Each pass reads these
   /// values once more.
   bool check_values = true;
 };
@@ -55,8 +55,8 @@ namespace detail {
 /// Alive while the function given to checkpoint() runs for the first time.
 class CheckpointScope {
  public:
-  /// `again` calls the function once more. Calls that are checkpointed inside of a function that is
-  /// computed again do not run at all if nobody needs their results: then throws.
+  /// `again` calls the function once more. A checkpointed call inside a function that is being
+  /// recomputed does not run if nothing needs its results: the constructor then throws.
   [[nodiscard]] CheckpointScope(const CheckpointOptions& options, std::function<void()> again);
   ~CheckpointScope();
   CheckpointScope(const CheckpointScope&) = delete;
@@ -67,8 +67,8 @@ class CheckpointScope {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What stands for a function until it is called again: a copy, or for a module what finds it
-/// (kept_module() of nn/module.h).
+/// Returns the function to call a second time: a copy of `fn`, or for a module a handle that finds
+/// it (kept_module() of nn/module.h).
 template <class Fn>
 auto kept(Fn& fn) {
   if constexpr (requires { kept_module(fn); }) {
@@ -81,19 +81,21 @@ auto kept(Fn& fn) {
   }
 }
 
-/// What a tensor is known by until it is written; 0 for other inputs.
+/// Version counter of a tensor's storage; 0 for other inputs.
 std::uint32_t version_of(const Tensor& input) noexcept;
 template <class T>
 std::uint32_t version_of(const T&) noexcept {
   return 0;
 }
 
-/// `e` came out of the second call. Throws Error that names the input number `i` if that is why.
+/// `e` came out of the second call. Throws an Error that names input number `i` if that input was
+/// written since the first call; else returns.
 void blame_input(const Error& e, std::size_t i, std::uint32_t version_then, const Tensor& now);
 template <class T>
 void blame_input(const Error&, std::size_t, std::uint32_t, const T&) {}
 
-/// The scope of the first call. Its second call, by a copy of `fn`, has the same inputs.
+/// Returns the scope of the first call. The second call is made by a copy of `fn`, with the same
+/// inputs.
 template <class Fn, class... Inputs>
 CheckpointScope begin_checkpoint(const CheckpointOptions& options, Fn& fn,
                                  const Inputs&... inputs) try {
@@ -120,25 +122,26 @@ CheckpointScope begin_checkpoint(const CheckpointOptions& options, Fn& fn,
 
 }  // namespace detail
 
-/// Returns fn(inputs...), with the gradients that this would have, to the bit, but keeps less. The
-/// result may be anything: a tensor, a Loss, a tuple, or void.
+/// Returns fn(inputs...), with the same gradients to the bit, but keeps less memory. The result may
+/// have any type: a tensor, a Loss, a tuple, or void.
 ///
 /// The backward pass calls a copy of `fn`, with the same inputs, under the autocast, the default
 /// device and the training modes of the first call. Random operations give the same numbers;
-/// statistics of BatchNorm move once, and hooks of modules and tensors run once. What else `fn`
-/// does happens twice. The second call ends as soon as nothing more is needed, by an exception that
-/// is no std::exception. So neither `fn` nor what it calls may be noexcept, and no destructor may
-/// run recorded operations.
+/// statistics of BatchNorm move once, and hooks of modules and tensors run once. All other
+/// effects of `fn` happen twice. The second call ends once nothing more is needed, by an exception
+/// that does not derive from std::exception. So neither `fn` nor a function that it calls may be
+/// noexcept, and no destructor may run recorded operations.
 ///
 /// Tensors that `fn` captures, such as a module's parameters, get their gradients too. `fn` and the
-/// inputs are kept until the backward pass is through, a captured reference must stay valid until
-/// then. A module given as `fn` is not copied, and may be moved meanwhile.
+/// inputs are kept until the backward pass ends. A captured reference must stay valid until then. A
+/// module given as `fn` is not copied, and may be moved meanwhile.
 ///
 /// Checkpoints nest. A checkpoint around all of another's work saves nothing more, since its inputs
-/// are kept too. Settings of modules must stay until the backward pass. Under NoGrad this is
-/// fn(inputs...). backward() throws Error that names the module and the operation if the function
-/// computes something else the second time (S36), on a CUDA device at the next wait of the host;
-/// and if the module has been destroyed. Throws Error if `fn` calls backward().
+/// are kept too. Settings of modules must not change before the backward pass. Under NoGrad this
+/// is fn(inputs...). backward() throws Error if the second call computes something else (S36); the
+/// message names the module and the operation. On a CUDA device the error comes at the next wait of
+/// the host. backward() also throws if the module has been destroyed. Throws Error if `fn` calls
+/// backward().
 template <class Fn, class... Inputs>
 decltype(auto) checkpoint(const CheckpointOptions& options, Fn&& fn, const Inputs&... inputs) {
   static_assert(!std::is_nothrow_invocable_v<Fn&, const Inputs&...>,

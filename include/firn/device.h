@@ -15,12 +15,11 @@ enum class DeviceType : std::uint8_t { cpu, cuda };
 /// out must not mean the CPU if default_device() is another.
 struct Device {
   DeviceType type = DeviceType::cpu;  ///< the kind
-  std::int8_t index = 0;  ///< of the GPU among those that CUDA shows, from 0; 0 for the CPU
+  std::int8_t index = 0;  ///< number of the GPU among those that CUDA shows, from 0; 0 for the CPU
 
   constexpr explicit Device() noexcept = default;
-  /// Throws Error unless `kind` is cpu or cuda and `number` is in [0, 128) for a CUDA device and 0
-  /// for the CPU, which is one device. Whether the machine has the device is checked where it is
-  /// used.
+  /// Throws Error unless `kind` is cpu or cuda, and `number` is in [0, 128) for a CUDA device and 0
+  /// for the CPU, which is one device. The first use checks that the machine has the device.
   constexpr Device(DeviceType kind, int number = 0)
       : type(kind), index(static_cast<std::int8_t>(number)) {
     if (kind > DeviceType::cuda || number < 0 || number > (kind == DeviceType::cpu ? 0 : INT8_MAX))
@@ -68,7 +67,7 @@ class DeviceScope {
 
 /// Number of threads that CPU kernels of this thread may use; results do not depend on it (same
 /// bits). The default is FIRN_THREADS, else the number of CPUs that the process may run on. If the
-/// variable is no number of 1 or more, the first allocation throws Error.
+/// variable is not a number of 1 or more, the first allocation throws Error.
 int num_threads() noexcept;
 
 /// Sets the number of CPU threads for the process. Throws Error if n < 1.

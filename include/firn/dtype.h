@@ -12,8 +12,8 @@
 namespace firn {
 
 /// Element type. Arithmetic on f16 and bf16 runs in f32 and is rounded once, to nearest even, when
-/// the result is stored; products of them run on the CPU's bf16 unit, which adds in f32, if it has
-/// one. Those from i8 on are stored only (is_stored_only()).
+/// the result is stored. Their matrix products run on the CPU's bf16 unit, which adds in f32, if it
+/// has one. The dtypes from i8 on are stored only (is_stored_only()).
 enum class DType : std::uint8_t {
   f16,
   bf16,
@@ -54,7 +54,7 @@ inline constexpr DType u32 = DType::u32;          ///< 32-bit unsigned integer
 inline constexpr DType f8_e4m3 = DType::f8_e4m3;  ///< C++ type float8_e4m3
 inline constexpr DType f8_e5m2 = DType::f8_e5m2;  ///< C++ type float8_e5m2
 
-/// Bytes of one element; 0 for a number that is no dtype.
+/// Bytes of one element; 0 for a value outside of the enum.
 constexpr std::size_t size_of(DType t) noexcept {
   switch (t) {
     case DType::f16:
@@ -92,13 +92,13 @@ std::ostream& operator<<(std::ostream& out, DType t);
 constexpr bool is_floating(DType t) noexcept { return t <= DType::f64; }
 /// Whether `t` is f8_e4m3 or f8_e5m2.
 constexpr bool is_float8(DType t) noexcept { return t == DType::f8_e4m3 || t == DType::f8_e5m2; }
-/// Whether `t` is i8, i16, u16, u32, f8_e4m3 or f8_e5m2. Tensors of these are made, cast, moved,
-/// viewed, indexed, printed, saved and loaded. Operations that compute throw Error: where a comment
-/// says "no dtype that is stored only", these are refused.
+/// Whether `t` is i8, i16, u16, u32, f8_e4m3 or f8_e5m2. Tensors of these can be made, cast, moved,
+/// viewed, indexed, printed, saved and loaded. Operations that compute throw Error for them: their
+/// comments say "`dtype` must support arithmetic".
 constexpr bool is_stored_only(DType t) noexcept { return t > DType::boolean; }
 
-/// The dtype in which values of `t` are computed and summed: f32 for f16, bf16, f32 and the floats
-/// of 8 bits; f64 for f64; i64 for the integers and bool.
+/// The dtype in which values of `t` are computed and summed: f32 for f16, bf16, f32 and the
+/// floats of 8 bits; f64 for f64; i64 for the integers and bool.
 constexpr DType compute_dtype(DType t) noexcept {
   if (t == DType::f64) return DType::f64;
   return is_floating(t) || is_float8(t) ? DType::f32 : DType::i64;
@@ -143,7 +143,7 @@ constexpr double epsilon_of(DType t) noexcept {
 namespace detail {
 template <class T>
 struct DTypeOf;
-/// By size: long and long long may both have 64 bits, and are both i64 then.
+/// Chosen by size: long and long long may both have 64 bits, and are both i64 then.
 template <class T>
 requires(std::is_same_v<T, int> || std::is_same_v<T, long> ||
          std::is_same_v<T, long long>) struct DTypeOf<T> {

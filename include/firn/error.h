@@ -1,5 +1,5 @@
-// The errors that firn throws: every one names the operation, the values it met and, where one
-// exists, a way out.
+// The errors that firn throws: each names the operation, the values it met and, where one exists,
+// a remedy.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace firn {
 class Error : public std::runtime_error {
  public:
   /// @param op      the operation that threw, e.g. "matmul"
-  /// @param message what was expected and what was found, with the values
-  /// @param hint    what the caller can do about it; may be empty
+  /// @param message the expected and the found values
+  /// @param hint    a remedy for the caller; may be empty
   Error(std::string_view op, std::string_view message, std::string_view hint = {});
   Error(const Error&) = default;  // a move copies, which needs no memory
   Error& operator=(const Error&) = default;
@@ -29,9 +29,9 @@ class Error : public std::runtime_error {
   const std::string& hint() const noexcept { return text_->hint; }
   const char* what() const noexcept override { return text_->what.c_str(); }
 
-  /// Where in a model it happened: path and type of the innermost module that was being called, as
-  /// "encoder.3 (Linear)". "backward of cube" in the backward function of a custom(). Empty outside
-  /// of both, and in the outermost module itself.
+  /// Place in the model: path and type of the innermost module that was being called, such as
+  /// "encoder.3 (Linear)". "backward of cube" in the backward function of a custom(). Empty
+  /// outside of both, and in the outermost module itself.
   const std::string& module() const noexcept { return text_->module; }
   /// Adds module() to what(), before the message. Only the first call has an effect.
   void set_module(std::string_view module);
@@ -39,10 +39,10 @@ class Error : public std::runtime_error {
  protected:
   /// The parts of an error's text; copies of the error share them.
   struct Text {
-    std::string op, message, hint, module, what;  ///< what the functions of these names return
+    std::string op, message, hint, module, what;  ///< results of the functions of these names
   };
   explicit Error(std::shared_ptr<const Text> text);
-  /// The parts with what() made of them.
+  /// Returns the parts, with what() made from them.
   static std::shared_ptr<const Text> make_text(std::string_view op, std::string_view message,
                                                std::string_view hint);
 
@@ -55,7 +55,7 @@ class OutOfMemory : public Error {
  public:
   /// If the heap has no memory for the message either, what() says only that memory ran out.
   OutOfMemory(std::string_view message, std::size_t requested_bytes);
-  /// Bytes that were asked for.
+  /// Bytes that were requested.
   std::size_t requested_bytes() const noexcept { return requested_bytes_; }
 
  private:
@@ -65,7 +65,7 @@ class OutOfMemory : public Error {
 };
 
 namespace detail {
-/// Throws OutOfMemory: the heap has no memory left for what `op` needs beside tensors. Needs no
+/// Throws OutOfMemory: the heap has no memory left for data of `op` other than tensors. Needs no
 /// memory itself.
 [[noreturn]] void out_of_memory(std::string_view op);
 }  // namespace detail

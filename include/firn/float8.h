@@ -7,17 +7,16 @@
 
 namespace firn {
 
-/// A sign, 7 - kFraction exponent bits and kFraction fraction bits. With infinities it is laid out
-/// as IEEE 754 numbers are. Without, the largest exponent holds numbers too, and NaN has all bits
-/// set.
+/// A sign, 7 - kFraction exponent bits and kFraction fraction bits. With infinities the layout is
+/// that of IEEE 754. Without, the largest exponent holds numbers too, and NaN has all bits set.
 template <int kFraction, bool kHasInfinity>
 struct Float8 {
   std::uint8_t bits = 0;  ///< sign, exponent and fraction, from the highest bit down
 
   constexpr Float8() = default;
-  /// What exceeds the largest number after rounding becomes infinite, or NaN if there is none.
+  /// Rounds `f`. A result beyond the largest number is infinite, or NaN if there is no infinity.
   constexpr explicit Float8(float f) : bits(from_float(f)) {}
-  /// The same value: every one is a float.
+  /// Converts exactly: every value is a float.
   constexpr operator float() const { return to_float(bits); }  // NOLINT: widening is exact
   /// The number with these bits.
   static constexpr Float8 from_bits(std::uint8_t b) {
@@ -30,8 +29,8 @@ struct Float8 {
   static constexpr std::uint32_t kBias = (1u << (6 - kFraction)) - 1;
   static constexpr std::uint32_t kNaN = kHasInfinity ? 0x7eu : 0x7fu;
   static constexpr std::uint32_t kInfinity = 0x80u - (1u << kFraction);
-  static constexpr std::uint32_t kPast = kHasInfinity ? kInfinity : kNaN;  ///< the largest, plus 1
-  static constexpr int kLost = 23 - kFraction;  ///< bits of a float's fraction
+  static constexpr std::uint32_t kPast = kHasInfinity ? kInfinity : kNaN;  ///< largest code plus 1
+  static constexpr int kLost = 23 - kFraction;  ///< bits that a float's fraction has more
   /// The float whose last bit is worth the smallest number, 2^(1 - kBias - kFraction).
   static constexpr std::uint32_t kAligned = (127 + 1 - kBias + kLost) << 23;
 
@@ -69,7 +68,7 @@ struct Float8 {
 };
 
 /// 4 exponent and 3 fraction bits, no infinity; largest number 448, smallest normal 2^-6, smallest
-/// subnormal 2^-9. Others call it e4m3fn.
+/// subnormal 2^-9. Other libraries call it e4m3fn.
 using float8_e4m3 = Float8<3, false>;
 /// 5 exponent and 2 fraction bits; largest finite number 57344, smallest normal 2^-14, smallest
 /// subnormal 2^-16.

@@ -1,4 +1,4 @@
-// Gradients as results: of outputs with respect to inputs, and gradients of gradients.
+// Gradients as return values: of outputs with respect to inputs, and gradients of gradients.
 #pragma once
 
 #include <optional>
@@ -10,20 +10,21 @@
 namespace firn {
 
 struct GradOptions {
-  /// One for each output, as BackwardOptions::seed; empty, or undefined tensors: 1.
+  /// Initial gradients, one for each output, as BackwardOptions::seed. If empty, or for undefined
+  /// tensors, they are 1.
   std::vector<Tensor> seeds = {};
-  /// The gradients have a graph of their own, so that a loss may be made of them.
+  /// Records a graph for the gradients, so that a loss may be computed from them.
   bool create_graph = false;
-  /// Keeps what the graph saved; unset: as create_graph. False with create_graph frees it, as in
-  /// PyTorch: a gradient of the result that passes through that graph is then an Error.
+  /// Keeps the saved tensors of the graph; unset: as create_graph. False with create_graph frees
+  /// them, as in PyTorch: a gradient of the result that passes through that graph is then an Error.
   std::optional<bool> retain_graph = {};
-  /// Undefined gradients for inputs that no output was computed from; else they are an Error.
+  /// Gives undefined gradients for inputs that no output depends on; else they are an Error.
   bool allow_unused = false;
 };
 
-/// The gradients of the sum of all outputs (times their seeds) with respect to each input: leaves,
-/// or results of operations. No leaf's own gradient changes. A gradient has its input's shape and
-/// dtype.
+/// Returns the gradients of the sum of all outputs (times their initial gradients) with respect to
+/// each input. Inputs are leaves, or results of operations. No leaf's own gradient changes. A
+/// gradient has its input's shape and dtype.
 ///
 ///   // WGAN-GP (Gulrajani et al. 2017): the norm of the critic's gradient is to be 1.
 ///   const Tensor slope = grad({sum(critic(x))}, {x}, {.create_graph = true})[0];
@@ -32,8 +33,8 @@ struct GradOptions {
 ///   const Tensor hv = grad({sum(grad({loss}, {w}, {.create_graph = true})[0] * v)}, {w})[0];
 ///
 /// With create_graph the backward functions are recorded as operations, which have gradients again:
-/// any order is possible. They keep more memory than kernels do, and give rounding errors of their
-/// own. Operations of which this is not built are an Error that names them;
+/// any order is possible. They take more memory than the backward kernels, and round differently.
+/// Throws Error, naming the operation, for one that does not support this;
 /// docs/from-pytorch.md lists them. Throws Error as backward() does, too.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});

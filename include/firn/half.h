@@ -13,7 +13,7 @@ struct half {
 
   constexpr half() = default;
   constexpr explicit half(float f) : bits(from_float(f)) {}
-  /// The same value: every one is a float.
+  /// Converts exactly: every value is a float.
   constexpr operator float() const { return to_float(bits); }  // NOLINT: widening is exact
   /// The number with these bits.
   static constexpr half from_bits(std::uint16_t b) {
@@ -58,7 +58,7 @@ struct bfloat16 {
 
   constexpr bfloat16() = default;
   constexpr explicit bfloat16(float f) : bits(from_float(f)) {}
-  /// The same value: every one is a float.
+  /// Converts exactly: every value is a float.
   constexpr operator float() const {  // NOLINT: widening is exact
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }

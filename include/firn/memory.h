@@ -1,5 +1,5 @@
-// Memory accounting: what memory is used for, what the peak was, and a limit. memory/report.h has
-// the same by module and operation.
+// Memory accounting: bytes by purpose, their peaks, and a limit. memory/report.h counts bytes by
+// module and operation.
 #pragma once
 
 #include <array>
@@ -12,38 +12,38 @@
 
 namespace firn {
 
-/// What a block of memory is for.
+/// Purpose of a block of memory.
 enum class Owner : std::uint8_t {
   weights,      ///< parameters and buffers of models, in the model's dtype
   masters,      ///< f32 copies of f16 and bf16 parameters
-  gradients,    ///< of parameters, and of what a backward pass computes on its way
-  optimizer,    ///< moments, averages, and what steps and loss scales keep
-  activations,  ///< results of operations, and what they save for the backward pass
+  gradients,    ///< gradients of parameters, and intermediate ones of a backward pass
+  optimizer,    ///< moments, averages, and state of steps and loss scales
+  activations,  ///< results of operations, and tensors that they save for the backward pass
   recomputed,   ///< activations that a backward pass computes again
   workspace,    ///< scratch memory of kernels
   data,         ///< batches that loaders make
 };
 inline constexpr int kOwnerCount = 8;  ///< the number of owners
-/// Its name; "unknown owner" for a number that is none.
+/// Name of the owner; "unknown owner" for a value outside of the enum.
 const char* to_string(Owner owner) noexcept;
 
 /// Bytes of each owner.
 using BytesByOwner = std::array<std::size_t, kOwnerCount>;
 
-/// Bytes per owner and in total. `reserved` is what the caching allocator has taken from the
-/// system: blocks in use and cached blocks.
+/// Bytes per owner and in total. `reserved` counts the bytes that the caching allocator has taken
+/// from the system: blocks in use and cached blocks.
 struct MemoryStats {
-  /// A number of bytes, and the most that it was.
+  /// A number of bytes, and its peak.
   struct Count {
     std::size_t current = 0;  ///< bytes in use
     std::size_t peak = 0;     ///< the most since the start, or since reset_peak_memory()
   };
   std::array<Count, kOwnerCount> by_owner;  ///< each peak is the owner's own
-  Count total;                              ///< of all owners
+  Count total;                              ///< sum over all owners
   BytesByOwner at_peak{};                   ///< when `total` was at its peak; they add up to it
   std::size_t reserved = 0;                 ///< bytes that the caching allocator holds
-  std::size_t reserved_peak = 0;            ///< of `reserved`
-  std::size_t limit = 0;                    ///< of `reserved`, see set_memory_limit(); 0: none
+  std::size_t reserved_peak = 0;            ///< peak of `reserved`
+  std::size_t limit = 0;                    ///< limit of `reserved` (set_memory_limit()); 0: none
   std::uint64_t allocations = 0;            ///< requests served since the start
   std::uint64_t system_allocations = 0;     ///< requests that the cache could not serve
 
@@ -51,7 +51,7 @@ struct MemoryStats {
   const Count& of(Owner o) const noexcept { return by_owner[static_cast<int>(o)]; }
 };
 
-/// What firn has allocated on a device.
+/// Returns the bytes that firn has allocated on a device.
 MemoryStats memory_stats(Device device = default_device());
 /// Sets every peak to the current value.
 void reset_peak_memory(Device device = default_device());
@@ -59,26 +59,26 @@ void reset_peak_memory(Device device = default_device());
 /// used them. Graphs keep their blocks, and nothing is freed while any thread captures a graph.
 void release_cached_memory(Device device = default_device());
 
-/// From now on the allocator of `device` holds at most `bytes` from the system; 0: no limit. At the
-/// limit it first returns cached blocks, then throws OutOfMemory. What it holds already stays.
+/// Limits the bytes that the allocator of `device` holds from the system; 0: no limit. At the limit
+/// it first returns cached blocks, then throws OutOfMemory. Memory that it holds already stays.
 ///
 /// The limit at the start is FIRN_MEMORY_LIMIT, for example "512MiB", for each device. On the CPU
-/// the control groups (cgroups) of the process limit it as well, until this is called: to what they
-/// leave beside the program, its heap and other processes. That is looked up whenever the allocator
-/// asks the system, so `limit` in memory_stats() is as of then. The first allocation throws Error
-/// if FIRN_MEMORY_LIMIT is no size, or FIRN_THREADS no number.
+/// the control groups (cgroups) of the process limit it as well, until this is called. They allow
+/// the bytes that the program, its heap and other processes leave. The allocator looks that up
+/// whenever it asks the system, so `limit` in memory_stats() is as of then. The first allocation
+/// throws Error if FIRN_MEMORY_LIMIT is not a size, or FIRN_THREADS not a number.
 void set_memory_limit(std::size_t bytes, Device device = default_device());
 
-/// The number of bytes that "512MiB", "1.5 GiB", "64KiB", "1e9" or "4096" says: a number of 0 or
-/// more, and B, KiB, MiB, GiB, TiB, KB, MB, GB, TB or nothing. Throws Error for anything else.
+/// Parses a number of bytes: "512MiB", "1.5 GiB", "64KiB", "1e9" or "4096". It takes a number of 0
+/// or more, and B, KiB, MiB, GiB, TiB, KB, MB, GB, TB or nothing. Throws Error for anything else.
 std::size_t parse_bytes(std::string_view text);
-/// "30.5 MiB", "4 KiB", "17 B": at most one decimal.
+/// Formats a number of bytes: "30.5 MiB", "4 KiB", "17 B". It prints at most one decimal.
 std::string bytes_to_string(std::size_t bytes);
 
 /// While alive, memory that this thread allocates is counted for `owner`. Default: activations.
 class OwnerScope {
  public:
-  /// Throws Error for a number that is no Owner.
+  /// Throws Error for a value outside of the enum.
   [[nodiscard]] explicit OwnerScope(Owner owner);
   ~OwnerScope();
   OwnerScope(const OwnerScope&) = delete;
@@ -90,9 +90,9 @@ class OwnerScope {
   Owner previous_;
 };
 
-/// Zeroed, page-locked host memory, which devices can copy from and to while the host goes on. It
-/// must outlive copies that copy_bytes_async() has queued. Ordinary memory if there is no CUDA
-/// device.
+/// Zeroed, page-locked host memory, for copies to and from devices that the host need not wait for.
+/// It must outlive copies that copy_bytes_async() has queued. Without a CUDA device it is ordinary
+/// memory.
 class PinnedMemory {
  public:
   /// Throws OutOfMemory.
@@ -101,9 +101,9 @@ class PinnedMemory {
   PinnedMemory(PinnedMemory&& other) noexcept;
   PinnedMemory& operator=(PinnedMemory&& other) noexcept;
 
-  /// Its first byte; null if it is empty.
+  /// Address of the first byte; null if it is empty.
   void* data() const noexcept { return data_; }
-  /// Its size.
+  /// Size in bytes.
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:

@@ -23,7 +23,7 @@ class ReservePool;
 
 namespace nn::detail {
 class Call;
-struct CallListener;
+class CallListener;
 }  // namespace nn::detail
 
 namespace runtime {

@@ -17,15 +17,15 @@ struct CsvOptions {
   bool header = true;    ///< the first row has the names; else they are "0", "1", ...
   /// The columns to keep, in this order; empty: all, in the file's order.
   std::vector<std::string> columns = {};
-  /// What an empty field of a column of numbers stands for, in each dtype that is read; nullopt: it
-  /// is an error.
+  /// Value of an empty field in a column of numbers, for every dtype that is read. With nullopt an
+  /// empty field is an error.
   std::optional<double> missing = std::nullopt;
-  /// Texts that are as empty fields in columns of numbers, such as {"NA", "-999"}. Spaces and tabs
-  /// around a field are left out first. In categories() and text() they are texts as any other.
+  /// Texts that count as empty fields in columns of numbers, such as {"NA", "-999"}. Spaces and
+  /// tabs around a field are left out first. categories() and text() treat them like other texts.
   std::vector<std::string> missing_texts = {};
 };
 
-/// What every field of a column is, apart from empty ones and CsvOptions::missing_texts.
+/// Type of a column's fields, apart from empty ones and CsvOptions::missing_texts.
 enum class CsvType : std::uint8_t { integer, number, text };
 
 /// A table that was read from a CSV file, plain or gzip (told apart by content):
@@ -38,12 +38,12 @@ enum class CsvType : std::uint8_t { integer, number, text };
 /// table of one column, an empty field is written "". Texts are
 /// the bytes of the file. A field has at most 1 MiB, a row 16 MiB and 65536 fields.
 ///
-/// The file is read once, in pieces. The table holds the texts of the columns it keeps, and for
-/// each field and each row 8 bytes; read_csv_pieces() is for a file that is larger than that. A
-/// column gets its type where it is used, so a number that was written exactly is read exactly.
+/// The file is read once, in pieces. The table holds the texts of its columns, and 8 bytes for each
+/// field and each row. For a file that does not fit in memory, use read_csv_pieces(). A column gets
+/// its type where it is used, so a number that was written exactly is read exactly.
 ///
-/// Functions throw Error if the table has no column of a name, listing those that it has. After a
-/// move from this object each function throws Error.
+/// Functions throw Error if the table has no column of the given name; the message lists its
+/// columns. After a move from this object each function throws Error.
 class CsvTable {
  public:
   /// Throws IoError, naming line and column, if the file cannot be read, is empty or damaged, has a
@@ -52,28 +52,29 @@ class CsvTable {
   /// separator is a quote, a line end or NUL.
   explicit CsvTable(const std::string& path, CsvOptions options = {});
 
-  std::int64_t rows() const;  ///< of data: the header is not one
-  /// The columns that it keeps.
+  std::int64_t rows() const;  ///< rows of data, without the header
+  /// Names of the columns that the table keeps.
   const std::vector<std::string>& names() const;
   /// The narrowest type of a column. If every field is empty or a missing text, it is `text`.
   CsvType type(const std::string& name) const;
 
   /// The numbers of some columns, or of all: [rows, k] on the CPU. `dtype` is f32, f64, i32 or i64;
-  /// each number is rounded once. Spaces and tabs around it and a leading '+' are left out; "nan"
-  /// and "inf" are numbers, and one too small for the dtype is 0. Throws IoError, naming line,
-  /// column and field, if one is no number (for i32 and i64: no integer) or out of range, or is
-  /// empty or a missing text and CsvOptions::missing is not set. Throws Error for other dtypes, and
-  /// if the dtype cannot hold CsvOptions::missing: integers 0.5, f32 1e300.
+  /// each number is rounded once. Spaces and tabs around a number and a leading '+' are left out;
+  /// "nan" and "inf" are numbers, and a number too small for the dtype becomes 0. Throws IoError,
+  /// naming line, column and field, for a field that is not a number (for i32 and i64: not an
+  /// integer) or out of range. Without CsvOptions::missing, also throws for an empty field and a
+  /// missing text. Throws Error for other dtypes, and if the dtype cannot hold CsvOptions::missing,
+  /// such as 0.5 for integers or 1e300 for f32.
   Tensor numbers(const std::vector<std::string>& names = {}, DType dtype = f32) const;
-  /// The numbers of one column: [rows]. As numbers().
+  /// The numbers of one column: [rows]. Reads and throws as numbers().
   Tensor column(const std::string& name, DType dtype = f32) const;
 
-  /// The distinct texts of a column, sorted by bytes. An empty field is a text as any other.
+  /// The distinct texts of a column, sorted by bytes. An empty field counts as a text.
   std::vector<std::string> levels(const std::string& name) const;
-  /// For each row the place of its text in levels(name): i64 [rows] on the CPU.
+  /// For each row the index of its text in levels(name): i64 [rows] on the CPU.
   Tensor categories(const std::string& name) const;
-  /// The same for given levels, such as those of the training set. Throws IoError, naming line and
-  /// text, if a row has none of them; Error if one is given twice.
+  /// For each row the index of its text in the given levels, such as those of the training set.
+  /// Throws IoError, naming line and text, if a row has none of them; Error if one is given twice.
   Tensor categories(const std::string& name, const std::vector<std::string>& levels) const;
   /// The texts of a column, without the quotes of the file.
   std::vector<std::string> text(const std::string& name) const;
@@ -87,9 +88,9 @@ class CsvTable {
   std::shared_ptr<const State> state_;
 };
 
-/// Reads a file that may be larger than memory: calls `fn` with tables of `rows` rows, one after
-/// the other, and a last one that may be shorter; not at all if the file has no row. A table goes
-/// with its call unless fn keeps a copy. What errors say of lines is about the file.
+/// Reads a file that may be larger than memory. Calls `fn` with tables of `rows` rows, one after
+/// the other; the last one may be shorter. A file without rows makes no call. A table is freed
+/// after its call unless `fn` keeps a copy. Line numbers in errors count lines of the whole file.
 ///
 ///   data::RecordWriter out("houses.records");
 ///   data::read_csv_pieces("houses.csv", 10'000, [&](const data::CsvTable& piece) {
@@ -98,8 +99,8 @@ class CsvTable {
 ///   });
 ///   out.finish();
 ///
-/// Throws as CsvTable does, with the pieces before the damage behind it; what fn throws; and Error
-/// unless rows >= 1.
+/// Throws as CsvTable does, after the calls for the pieces before the damage. Throws what `fn`
+/// throws, and Error unless rows >= 1.
 void read_csv_pieces(const std::string& path, std::int64_t rows,
                      const std::function<void(const CsvTable&)>& fn,
                      const CsvOptions& options = {});

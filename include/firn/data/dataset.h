@@ -17,10 +17,11 @@
 
 namespace firn::data {
 
-/// The fields of a sample, such as {x, y}; or of a batch, each with a first axis more. On the CPU.
+/// The fields of a sample, such as {x, y}; or those of a batch, which have one more axis in front.
+/// They are on the CPU.
 using Sample = std::vector<Tensor>;
 
-/// One sample could not be made. index() is its number in the set that was asked for it.
+/// Error of one sample that could not be made. index() is its number in the set that was asked.
 class SampleError : public Error {
  public:
   SampleError(std::int64_t index, std::string_view message, std::string_view hint = {},
@@ -29,23 +30,23 @@ class SampleError : public Error {
   std::int64_t index() const noexcept { return index_; }
   /// message() without "sample 17: " at its beginning.
   std::string_view cause() const noexcept;
-  /// The same error in a set that calls this sample `index`.
+  /// Returns this error for a set in which the sample has the number `index`.
   SampleError renumbered(std::int64_t index) const;
 
  private:
   std::int64_t index_;
 };
 
-/// For which run and epoch samples are made. Whatever is random about a sample is drawn from
-/// generator(id): then it depends on nothing else, such as threads or the batch's other samples.
+/// The run and the epoch for which samples are made. Draw the random numbers of a sample from
+/// generator(id): they then do not depend on threads or on other samples of the batch.
 struct DrawContext {
-  std::uint64_t seed = 0;  ///< of the loader
-  std::int64_t epoch = 0;  ///< of the pass over the data, from 0
+  std::uint64_t seed = 0;  ///< seed of the loader
+  std::int64_t epoch = 0;  ///< number of the pass over the data, from 0
 
-  /// The random stream of sample `id`: the same for the same seed, epoch and id.
+  /// The random stream of sample `id`, a function of seed, epoch and `id`.
   Generator generator(std::int64_t id) const noexcept;
-  /// The context for a set inside of this one: its streams have nothing in common with these, nor
-  /// with those of another `part`.
+  /// The context for a set inside of this one. Its streams are independent of these, and of
+  /// those of another `part`.
   DrawContext inner(std::uint64_t part = 0) const noexcept;
 };
 
@@ -58,17 +59,17 @@ class DatasetSource {
 
   /// The number of samples. Must not change.
   virtual std::int64_t size() const = 0;
-  /// Sample `index`, in [0, size()). Always the same number of fields. May throw.
+  /// Returns sample `index`, in [0, size()). All samples have the same number of fields. May throw.
   virtual Sample get(std::int64_t index) const = 0;
-  /// Sample `index` as an epoch wants it: override it to augment. Default: get(index).
+  /// Returns sample `index` as an epoch uses it: override it to augment. Default: get(index).
   virtual Sample take(std::int64_t index, const DrawContext& context) const;
-  /// A whole batch: field f is [n, ...], whose row i is field f of sample indices[i]. Override it
-  /// if that is faster than n samples; the result must be the default's, which is collate() of
-  /// take(). The default throws SampleError if a sample throws.
+  /// Returns a whole batch: field f is [n, ...], whose row i is field f of sample indices[i].
+  /// Override it if that is faster than n samples. The result must equal the default's, which is
+  /// collate() of take(). The default throws SampleError if a sample throws.
   virtual Sample collect(std::span<const std::int64_t> indices, const DrawContext& context) const;
 };
 
-/// A handle on a set. Copies share it.
+/// A handle on a set. Copies share the set.
 class Dataset {
  public:
   /// Throws Error if `source` is null.
@@ -81,11 +82,11 @@ class Dataset {
   std::int64_t size() const;
   /// Sample `index`. Throws Error unless 0 <= index < size(), and what the set throws.
   Sample get(std::int64_t index, const DrawContext& context = {}) const;
-  /// As get(index).
+  /// Returns get(index).
   Sample operator[](std::int64_t index) const { return get(index); }
-  /// The batch of these samples, as DatasetSource::collect(). Throws Error as get() does.
+  /// Returns the batch of these samples, as DatasetSource::collect(). Throws Error as get() does.
   Sample collect(std::span<const std::int64_t> indices, const DrawContext& context = {}) const;
-  /// What makes the samples; sets that share it have the same ones.
+  /// The source that makes the samples; sets that share it have the same ones.
   const std::shared_ptr<const DatasetSource>& source() const;
 
  private:
@@ -100,10 +101,10 @@ class TensorDataset : public Dataset {
   explicit TensorDataset(std::vector<Tensor> fields);
 };
 
-/// The samples of `set` after fn. Several threads call `fn` at once. It may change the tensors of
-/// its argument in place, if get() of the set makes new ones as that of TensorDataset does. A
-/// generator that fn takes is that of (seed, epoch, index), and so is default_generator() inside.
-/// The index is that in this set: so Map(Subset(set, {7, 7}), fn) draws twice, and
+/// Applies `fn` to the samples of `set`. Several threads call `fn` at once. It may change the
+/// tensors of its argument in place if get() of the set makes new ones, as TensorDataset does. The
+/// generator that `fn` takes is a stream of (seed, epoch, index), and so is default_generator()
+/// inside. `index` counts in this set: Map(Subset(set, {7, 7}), fn) draws twice, and
 /// Subset(Map(set, fn), {7, 7}) has the same sample twice.
 class Map : public Dataset {
  public:
@@ -126,18 +127,18 @@ class Concat : public Dataset {
   explicit Concat(std::vector<Dataset> parts);
 };
 
-/// Divides `set` at random into disjoint parts that together are the whole set, which depends on
-/// its size, the parts and the seed alone. With n = set.size(), part k has the positions
+/// Divides `set` at random into disjoint parts that together are the whole set. The parts depend on
+/// its size, the fractions and `seed` alone. With n = set.size(), part k has the positions
 /// [round(n s_k), round(n s_k+1)) of Permutation(n, ...), where s_k is the sum of the fractions
-/// before k. Needs no memory for the order. Throws Error unless the fractions are 0 or more and
+/// before k. The order takes no memory. Throws Error unless the fractions are 0 or more and
 /// their sum is 1, to 1e-6.
 std::vector<Dataset> random_split(const Dataset& set, std::span<const double> fractions,
                                   std::uint64_t seed);
-/// The same with the numbers of samples. Throws Error unless they are 0 or more and add up to n.
+/// Divides `set` by numbers of samples. Throws Error unless they are 0 or more and add up to n.
 std::vector<Dataset> random_split(const Dataset& set, std::span<const std::int64_t> counts,
                                   std::uint64_t seed);
-/// A part of random_split(): a fraction if it is a floating number, a number of samples if it is an
-/// integer.
+/// Size of a part of random_split(): a floating number is a fraction, an integer is a number of
+/// samples.
 class SplitPart {
  public:
   template <std::floating_point T>
@@ -145,11 +146,11 @@ class SplitPart {
   template <std::integral T>
   SplitPart(T count) : count_(static_cast<std::int64_t>(count)) {}  // NOLINT
 
-  /// Whether it was given as a fraction.
+  /// Whether the size was given as a fraction.
   bool is_fraction() const noexcept { return is_fraction_; }
-  /// In [0, 1]; 0 if it is a number of samples.
+  /// Fraction in [0, 1]; 0 if a number of samples was given.
   double fraction() const noexcept { return fraction_; }
-  /// Samples; 0 if it is a fraction.
+  /// Number of samples; 0 if a fraction was given.
   std::int64_t count() const noexcept { return count_; }
 
  private:
@@ -165,9 +166,9 @@ std::vector<Dataset> random_split(const Dataset& set, std::initializer_list<Spli
 /// Makes a batch of samples: field f is [n, ...], row-major. Throws Error unless the samples have
 /// the same number of fields, at least one, and each field one shape and dtype, on the CPU.
 Sample collate(std::span<const Sample> samples);
-/// Makes a batch of samples whose fields differ in the size of axis 0: each is padded with zeros at
-/// its end to the longest of the batch. Behind the fields follows, for each field of rank 1 or more
-/// in their order, an i64 [n] of the sizes before padding. So {tokens [len], label []} becomes
+/// Makes a batch of samples whose fields differ in the size of axis 0. Each field is padded with
+/// zeros at its end to the longest in the batch. After the fields comes one i64 [n] for each
+/// field of rank 1 or more, with the sizes before padding. So {tokens [len], label []} becomes
 /// {tokens [n, longest], labels [n], lengths [n]}. Throws as collate() does; the other axes must
 /// agree.
 Sample collate_padded(std::span<const Sample> samples);

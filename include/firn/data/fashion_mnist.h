@@ -19,7 +19,7 @@ struct FashionMnist {
   std::string folder;  ///< where the files were found
 
   static constexpr int kClasses = 10;  ///< the number of classes
-  /// What the labels 0 to 9 stand for.
+  /// Names of the labels 0 to 9.
   static constexpr std::array<std::string_view, kClasses> kClassNames = {
       "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
       "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};

@@ -32,42 +32,42 @@ struct ReadImageOptions {
 ///                            Pillow have it
 ///   1 channel from 3         (19595 r + 38470 g + 7471 b + 32768) / 65536 (luma of ITU-R BT.601)
 ///   3 channels from 1        the grey value three times
-/// So they are those of Pillow's convert("RGB") and convert("L"), but for 16 bits. Gamma,
-/// colour profiles and EXIF data play no part: a photo that EXIF says to turn is not turned. Of an
-/// animation it is the first image. What follows the image's end in the file is ignored.
+/// The results equal Pillow's convert("RGB") and convert("L"), except for 16 bits. Gamma, colour
+/// profiles and EXIF data are ignored: a photo that EXIF says to turn is not turned. An animation
+/// gives its first image. Bytes after the image's end in the file are ignored.
 ///
 /// Throws IoError, naming the file, if it cannot be read, is neither PNG nor JPEG, is truncated or
-/// damaged, or has more than max_pixels. Every chunk of a PNG is under a checksum; JPEG has none,
-/// so some damage cannot be seen. Throws Error if `channels` or `max_pixels` makes no sense, or if
-/// firn was built without the library that reads the format: libpng or libjpeg.
+/// damaged, or has more than max_pixels. Every chunk of a PNG has a checksum; JPEG has none, so
+/// some damage to a JPEG goes undetected. Throws Error if `channels` is not 0, 1 or 3, if
+/// `max_pixels` is below 1, or if firn was built without libpng or libjpeg for the format.
 Tensor read_image(const std::string& path, const ReadImageOptions& options = {});
-/// The same of a file's bytes. `name` stands for the file in errors.
+/// Reads an image from the bytes of a file, as read_image(). `name` stands for the file in errors.
 Tensor decode_image(std::span<const std::byte> bytes, const std::string& name,
                     const ReadImageOptions& options = {});
 
 /// How an image gets another shape. stretch: each axis is scaled by itself. crop: the image is
-/// scaled, its proportions kept, until it covers the new size, and its middle is cut out. That is
+/// scaled in proportion until it covers the new size, and its middle is cut out, as by
 /// torchvision's Resize and CenterCrop.
 enum class ImageFit : std::uint8_t { stretch, crop };
 
 /// Scales u8 [channels, h, w] on the CPU to u8 [channels, height, width]: bilinear, and with
-/// antialiasing where it shrinks (a triangle that is as wide as two new pixels). The width comes
-/// first, and the numbers are rounded to 8 bits after each axis. They are those of Pillow's
-/// Image.resize(BILINEAR); but Pillow 13 begins with the height if that shrinks and the width
-/// grows, which makes a difference of 1 here and there. Throws Error unless the image is u8 of rank
-/// 3 on the CPU, no size is below 1, and the new ones are below 2^24.
+/// antialiasing where it shrinks (a triangle that is as wide as two new pixels). It scales the
+/// width first, and rounds to 8 bits after each axis. The results equal Pillow's
+/// Image.resize(BILINEAR). Pillow 13 begins with the height if that shrinks and the width grows, so
+/// some pixels then differ by 1. Throws Error unless the image is u8 of rank 3 on the CPU, no size
+/// is below 1, and the new ones are below 2^24.
 Tensor resize_image(const Tensor& image, std::int64_t height, std::int64_t width,
                     ImageFit fit = ImageFit::stretch);
 
 struct ImageFolderOptions {
-  /// The size of every image, by resize_image(..., ImageFit::crop). Both 0: as in its file; a batch
-  /// needs images of one size.
+  /// Size to which resize_image(..., ImageFit::crop) brings every image. Both 0 keep the size in
+  /// the file; a batch needs images of one size.
   std::int64_t height = 0, width = 0;
   int channels = 3;                                 ///< as ReadImageOptions::channels
   std::int64_t max_pixels = std::int64_t{1} << 27;  ///< as ReadImageOptions::max_pixels
 };
 
-/// The images of a folder that has a folder for each class:
+/// The images of a folder that has one subfolder for each class:
 ///
 ///   data::ImageFolder set("train", {.height = 224, .width = 224});  // train/cat/1.jpg, ...
 ///
@@ -75,21 +75,21 @@ struct ImageFolderOptions {
 /// made: in the threads of a Loader. A file that cannot be read fails its own sample, which the
 /// Loader names, or skips if asked.
 ///
-/// Classes are the folders in the order of their names' bytes, labelled from 0 on. Their images are
-/// the files that end in .png, .jpg or .jpeg, in upper or lower case, in the folder and in folders
-/// inside of it, sorted by the bytes of their path. Other files and names that begin with a dot are
-/// ignored. Links to files and to folders of classes are followed, others to folders are not. A
+/// Classes are the subfolders in the order of their names' bytes, labelled from 0 on. Images are
+/// the files that end in .png, .jpg or .jpeg, in upper or lower case, at any depth of a subfolder.
+/// They are sorted by the bytes of their path. Other files and names that begin with a dot are
+/// ignored. Links to files and to class folders are followed; links to other folders are not. A
 /// class without images keeps its label, with a warning. Later changes of the folder are not seen.
 class ImageFolder : public Dataset {
  public:
-  /// Throws IoError if there is no such folder, if it has no folders, or no images in them. Throws
-  /// Error unless height and width are both 0 or both 1 or more, and the others as read_image()
-  /// takes them.
+  /// Throws IoError if there is no such folder, if it has no subfolders, or no images in them.
+  /// Throws Error unless height and width are both 0 or both 1 or more, and read_image() takes the
+  /// other options.
   explicit ImageFolder(const std::string& folder, ImageFolderOptions options = {});
 
   // After a move from this object each function throws Error.
 
-  /// The names of the classes: that of label i at position i.
+  /// The names of the classes; label i is at position i.
   const std::vector<std::string>& classes() const;
   /// The file and the label of sample i. Throws Error unless 0 <= i < size().
   const std::string& path(std::int64_t i) const;

@@ -20,13 +20,13 @@ struct LabelledImages {
   std::int64_t size() const { return labels.numel(); }  ///< n
 };
 
-/// Random changes to each image whenever it is taken, in the order of the members; the default does
-/// nothing. The draws depend only on seed, epoch and the image's number in its set, and are the
-/// same on every device. Images are [height, width] or [channels, height, width]; all channels of
-/// an image change alike.
+/// Random changes to each image whenever it is taken, in the order of the members; the default
+/// changes nothing. The draws depend only on seed, epoch and the image's number in its set, and are
+/// the same on every device. Images are [height, width] or [channels, height, width]; all
+/// channels of an image change alike.
 struct Augmentation {
-  /// Random crop: this many zeros (black pixels) are added on every side of the image, then a part
-  /// of the image's own size is cut out at a random place. In pixels, less than height and width.
+  /// Random crop, in pixels: so many zeros (black) are added on every side of the image, then a
+  /// window of the original size is cut out at a random place. Less than height and width.
   std::int64_t crop_padding = 0;
   double flip = 0;  ///< probability of the mirror image, left to right
   /// Probability that a random rectangle becomes 0, the mean of normalised pixels: random erasing,
@@ -36,7 +36,7 @@ struct Augmentation {
   double erase_area_min = 0.02, erase_area_max = 0.4;  ///< as a share of the image, in (0, 1]
   double erase_aspect_min = 0.3, erase_aspect_max = 1 / 0.3;  ///< height : width, positive
 
-  /// Whether anything is done.
+  /// Whether any change is switched on.
   constexpr bool on() const noexcept { return crop_padding != 0 || flip != 0 || erase != 0; }
 };
 
@@ -46,27 +46,27 @@ struct ImageOptions {
   float stddev = 1;           ///< see mean; above 0
   bool flatten = false;       ///< x is [pixels] instead of the image's own shape
   Augmentation augment = {};  ///< for training, not for evaluation
-  DType dtype = f32;          ///< of x, floating; computed in f32 (f64 for f64)
+  DType dtype = f32;          ///< floating dtype of x; computed in f32 (f64 for f64)
 };
 
-/// The samples of a set with field 0, an image of bytes, as normalised numbers; the other fields
+/// Turns field 0 of a set's samples, an image of bytes, into normalised numbers. The other fields
 /// stay as they are:
 ///
 ///   const data::ImageDataset set(images, {.mean = 0.286f, .stddev = 0.353f});
 ///   data::Loader loader(set, {.batch = 64, .shuffle = true, .seed = 1, .workers = 2});
 ///
-/// An image is [height, width] or [channels, height, width]; without augmentation any shape will
-/// do. ResidentBatches make the same batches on the device.
+/// An image is [height, width] or [channels, height, width]; without augmentation it may have any
+/// shape. ResidentBatches make the same batches on the device.
 class ImageDataset : public Dataset {
  public:
-  /// Sample {x, label i64 []}. Throws Error unless images are u8 [n, ...] and labels u8, i32 or i64
-  /// [n], on the CPU, and the options make sense.
+  /// Samples are {x, label i64 []}. Throws Error unless images are u8 [n, ...] and labels u8, i32
+  /// or i64 [n], on the CPU, and the options are in range.
   explicit ImageDataset(const LabelledImages& set, const ImageOptions& options = {});
   /// Takes any set, such as files that are decoded when they are taken. Throws Error unless the
-  /// options make sense. A sample whose field 0 is no u8 image throws Error when it is taken.
+  /// options are in range. A sample whose field 0 is not a u8 image throws Error when it is taken.
   explicit ImageDataset(const Dataset& set, const ImageOptions& options = {});
 
-  /// Those that it was made with.
+  /// The options that the set was made with.
   const ImageOptions& options() const;
 
  private:

@@ -1,4 +1,4 @@
-// A random order of any number of samples, computed where it is asked for.
+// A random order of any number of samples, computed element by element on demand.
 #pragma once
 
 #include <array>
@@ -12,16 +12,16 @@ namespace firn::data {
 ///   const Permutation order(1'000'000'000, 1, 0);
 ///   order[123];  // the sample at position 123
 ///
-/// A Feistel network on the smallest 2^k >= n numbers, at least 2^6. A round hashes one half with a
-/// key of its own, and adds the result to the other half. A result outside of [0, n) goes through
-/// the network again (cycle walking: Black & Rogaway 2002), fewer than twice on average. A random
-/// rotation then makes every sample equally likely at every position. The idea of a shuffle by such
-/// a network is that of Mitchell, Stokes, Frank & Holmes, "Bandwidth-Optimal Random Shuffling for
-/// GPUs" (2022). Halves of 3 and 4 bits mix most slowly: from 12 rounds on, counts of pairs and
-/// triples of neighbours are those of uniform orders, and there are 16.
+/// It is a Feistel network on the smallest 2^k >= n numbers, at least 2^6. A round hashes one half
+/// with a key of its own, and adds the result to the other half. A result outside of [0, n) goes
+/// through the network again (cycle walking: Black & Rogaway 2002), fewer than twice on average. A
+/// random rotation then makes every sample equally likely at every position. Mitchell, Stokes,
+/// Frank & Holmes shuffle by such a network in "Bandwidth-Optimal Random Shuffling for GPUs"
+/// (2022). Halves of 3 and 4 bits mix most slowly. From 12 rounds on, counts of neighbouring pairs
+/// and triples match those of uniform orders; the network has 16 rounds.
 class Permutation {
  public:
-  static constexpr std::int64_t kLargest = std::int64_t{1} << 62;  ///< of n
+  static constexpr std::int64_t kLargest = std::int64_t{1} << 62;  ///< largest n
 
   /// Throws Error unless 0 <= n <= kLargest and epoch >= 0.
   Permutation(std::int64_t n, std::uint64_t seed, std::int64_t epoch = 0);
@@ -29,7 +29,7 @@ class Permutation {
   std::int64_t size() const noexcept { return n_; }
   /// The sample at position i. `i` must be in [0, size()): it is not checked.
   std::int64_t operator[](std::int64_t i) const noexcept;
-  /// The same; throws Error if there is no position i.
+  /// The sample at position i. Throws Error unless `i` is in [0, size()).
   std::int64_t at(std::int64_t i) const;
 
  private:
@@ -37,7 +37,7 @@ class Permutation {
 
   std::int64_t n_;
   std::int64_t rotation_ = 0;  // in [0, n)
-  int left_bits_ = 0;          // of the network's two halves: floor and ceiling of k/2
+  int left_bits_ = 0;          // bits of the network's two halves: floor and ceiling of k/2
   int right_bits_ = 0;
   std::array<std::uint32_t, kRounds> keys_{};
 };

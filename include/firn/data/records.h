@@ -11,8 +11,8 @@
 namespace firn::data {
 
 struct RecordOptions {
-  /// A shard that has reached it is closed. A record is never divided, so a shard is larger if its
-  /// only record is.
+  /// A shard that has reached this size is closed. A record is never divided, so a shard with one
+  /// large record exceeds it.
   std::int64_t shard_bytes = std::int64_t{256} << 20;
 };
 
@@ -22,8 +22,8 @@ struct RecordOptions {
 ///   for (std::int64_t i = 0; i < set.size(); ++i) out.write(set[i]);
 ///   out.finish();
 ///
-/// Each file is complete or not there at all, and the index comes last. So a set whose writer did
-/// not finish has no index, and is refused. The same samples give the same bytes.
+/// Each file is complete or absent, and the index is written last. So a set whose writer did not
+/// finish has no index, and is refused. Equal samples give equal bytes.
 ///
 /// Format; integers are little-endian, and CRC-32 is that of zlib:
 ///
@@ -42,9 +42,9 @@ struct RecordOptions {
 ///       u32 CRC-32 of all bytes before
 class RecordWriter {
  public:
-  /// Makes the folder unless it is there, and locks it until finish() or the end. Throws IoError if
-  /// that fails, if another writer is at work there, or if the folder has a finished set; Error if
-  /// shard_bytes < 1.
+  /// Makes the folder unless it exists, and locks it until finish() or the destructor. Throws
+  /// IoError if that fails, if another writer holds the lock, or if the folder has a finished set.
+  /// Throws Error if shard_bytes < 1.
   explicit RecordWriter(const std::string& folder, RecordOptions options = {});
   /// Without finish() the set stays unfinished.
   ~RecordWriter();
@@ -55,11 +55,11 @@ class RecordWriter {
 
   /// Appends a sample: 1 to 255 tensors of any shapes, dtypes and devices, which may differ from
   /// those of other samples. Throws Error, with nothing written, if one is undefined. Throws
-  /// IoError if a file cannot be written; this and each later call then throws.
+  /// IoError if a file cannot be written; each later call then throws too.
   void write(const Sample& sample);
   /// Writes the last shard and the index. Throws IoError, and Error if it was called before.
   void finish();
-  /// The samples written so far.
+  /// Number of samples written so far.
   std::int64_t size() const;
 
  private:
@@ -69,15 +69,15 @@ class RecordWriter {
 };
 
 struct RecordReadOptions {
-  /// Maps the shards into memory, which saves a copy of every byte. Only for files that stay as
-  /// they are: if another process shortens a mapped file, or the disk fails, the system ends this
-  /// process by SIGBUS.
+  /// Maps the shards into memory, which saves a copy of every byte. Use it only for files that do
+  /// not change: if another process shortens a mapped file, or the disk fails, the system ends this
+  /// process with SIGBUS.
   bool map = false;
 };
 
-/// The samples that a RecordWriter wrote: sample i is the i-th. Each is read from its shard (pread)
-/// when it is made, and its CRC-32 is verified each time. Holds 8 bytes of memory for each record,
-/// and keeps a file open for each shard.
+/// The samples that a RecordWriter wrote, in the order of writing. Each is read from its shard
+/// (pread) when it is made, and its CRC-32 is verified each time. The set holds 8 bytes of memory
+/// for each record, and keeps a file open for each shard.
 class RecordDataset : public Dataset {
  public:
   /// Throws IoError if the folder has no index, if the index is damaged, or if a shard is missing,

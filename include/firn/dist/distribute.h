@@ -26,120 +26,125 @@ struct DistributeOptions {
   /// Every rank takes over weights and state of rank 0's optimizer. Without it, ranks whose weights
   /// or state differ are an error.
   bool broadcast = false;
-  /// What ranks keep parts of, instead of each keeping all (ZeRO, Rajbhandari et al. 2020). 0:
-  /// nothing. 1: the optimizer's state, which is masters, moments and moving averages. Each rank
-  /// updates its part of the weights, and receives the others'; weights have the same bits as with
-  /// 0. A part is state/ranks. The last rank also has what is left over: less than 64 bytes of
-  /// weights a rank, or 256 elements if states are in 8 bits. If a rule needs whole parameters
-  /// (Muon, Adafactor, LAMB, Custom), a rank keeps whole ones. Not for ScheduleFreeAdamW, whose
-  /// weights are made of its states.
+  /// ZeRO stage: what is sharded over the ranks (Rajbhandari et al. 2020). 0: nothing, each rank
+  /// keeps all. 1: the optimizer's state, which is masters, moments and moving averages. Each rank
+  /// updates its shard of the weights, and receives the others; weights have the same bits as with
+  /// 0. A shard is state/ranks. The last rank also has the remainder: less than 64 bytes of weights
+  /// a rank, or 256 elements if states are in 8 bits. If a rule needs whole parameters (Muon,
+  /// Adafactor, LAMB, Custom), a shard consists of whole ones. Throws Error for ScheduleFreeAdamW,
+  /// whose weights are made from its states.
   ///
-  /// While distribute() runs, a rank has all of the state and its part. Then Optimizer::state()
-  /// throws Error, optim::ema() gives copies, and it and AveragedWeights are calls of all ranks.
+  /// While distribute() runs, a rank holds all of the state as well as its shard. Afterwards
+  /// Optimizer::state() throws Error, and optim::ema() returns copies. All ranks must call
+  /// optim::ema() and AveragedWeights together.
   ///
-  /// 2: the sums of gradients as well. A backward pass collects them in buckets of 4 MiB, or of one
-  /// larger parameter. A bucket is exchanged when the pass has added all to it and the buckets
-  /// before it are gone; then a rank keeps its part. So each micro-step is a call of all ranks:
-  /// all make the same number of calls of backward() or no_samples(), and if one of them throws on
-  /// a rank, all throw. run_batch() and run_cycle() see to that by themselves. In exact mode
-  /// weights have the same bits as with 0; else they agree to rounding.
+  /// 2: the gradient sums as well. A backward pass collects them in buckets of 4 MiB, or of one
+  /// larger parameter. A bucket is exchanged once it is complete and all buckets before it are
+  /// exchanged; then a rank keeps its shard. So all ranks make each micro-step together: all call
+  /// backward() or no_samples() equally often, and if a call throws on one rank, it throws on all.
+  /// run_batch() and run_cycle() ensure this. In exact mode weights have the same bits as with 0;
+  /// else they agree to rounding.
   ///
-  /// With 2, Tensor::grad() and set_grad() of a parameter, gradient_health(), and a backward() that
-  /// is not the optimizer's throw Error. Parameters with hooks keep their bucket until the end of
+  /// With 2, Tensor::grad() and set_grad() of a parameter throw Error, as do gradient_health() and
+  /// any backward() but the optimizer's. Parameters with hooks keep their bucket until the end of
   /// the pass. If the loss is computed by hand and throws before backward(), the other ranks wait
   /// until the deadline. Throws Error with a pipeline (Mesh::pp()).
   ///
-  /// 3: the weights as well. A parameter has memory while it is read: in the call of its module, in
-  /// the backward function of an operation, or outside of both until the next of these begins. All
-  /// ranks then bring its bucket together, so reading weights is a call of all ranks, in evaluation
-  /// too, and all run the same program: asking for other weights is an Error on every rank. In
-  /// run_batch() a rank without samples runs the function on others, and adds zeros; no_samples()
-  /// throws Error. Writing to weights, io::save_run() and io::load_run() are calls of all ranks
-  /// too. AveragedWeights needs the memory of all weights on each rank meanwhile.
-  /// optim::WholeWeights lets one rank read them alone.
+  /// 3: the weights as well. A parameter has memory only while it is read: in the call of its
+  /// module, in the backward function of an operation, or outside of both until the next of these
+  /// begins. All ranks gather its bucket together. So all ranks must read the same weights in the
+  /// same order, in evaluation too; reading different weights is an Error on every rank. In
+  /// run_batch() a rank without samples computes a padding micro-step on samples of other ranks,
+  /// and adds zeros; no_samples() throws Error. All ranks must also write to weights together, and
+  /// call io::save_run() and io::load_run() together. AveragedWeights needs the memory of all
+  /// weights on each rank meanwhile. optim::WholeWeights lets one rank read them alone.
   /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
 
-  /// Whether Optimizer::run_batch() adds gradients up while the backward pass of a rank's last
-  /// micro-batch goes on: in pieces of 4 MiB, or of one larger parameter, when the pass has added
-  /// all to a piece. With `zero` 3, whether the bucket of weights that came next in the step before
-  /// is on its way while a rank computes with this one. It takes the memory of one bucket more.
-  /// Ranks on the CPU have a thread for that. It changes no bit.
+  /// Whether communication is overlapped with computation. Optimizer::run_batch() then sums
+  /// gradients during the backward pass of a rank's last micro-batch. It exchanges pieces of 4 MiB,
+  /// or of one larger parameter, each as soon as it is complete. With `zero` 3, a rank gathers the
+  /// next bucket of weights, by the order of the step before, while it computes with this one. That
+  /// takes the memory of one more bucket. Ranks on the CPU use a thread for it. Overlap changes no
+  /// bit.
   ///
-  /// Unset: if ranks are on several machines, or on CUDA devices, and there is something to
-  /// exchange so. Throws Error if it is set with `zero` 2, with exact mode but for `zero` 3, with a
-  /// mesh that divides the model, or if MPI does not serve threads (MPI_THREAD_MULTIPLE).
+  /// Unset means true if ranks are on several machines, or on CUDA devices, and there is something
+  /// to overlap. Throws Error if it is set with `zero` 2, with exact mode except for `zero` 3, with
+  /// a mesh that shards the model, or if MPI does not serve threads (MPI_THREAD_MULTIPLE).
   ///
   /// If the backward pass of a rank's last micro-batch throws, all throw; if it runs out of memory,
-  /// all halve their micro-batches. All ranks give the same value.
+  /// all halve their micro-batches. All ranks must give the same value.
   std::optional<bool> overlap = {};
 };
 
-/// From now on the optimizer's steps are those of all ranks (S40): at the end of a cycle, gradient
-/// sums, losses and weights are added up over the ranks, and divided once by the weight of all. So
-/// every rank makes the same decision, clips by the same norm and gets the same bits in weights,
-/// state, loss scale and reports. A step is skipped on all ranks if a gradient of any of them is
-/// not finite. A parameter that has a gradient on one rank has it on all.
+/// Makes the optimizer's steps common to all ranks (S40). At the end of a cycle, gradient sums,
+/// losses and weights are summed over the ranks, and divided once by the total weight. So every
+/// rank makes the same decision, clips by the same norm and gets the same bits in weights, state,
+/// loss scale and reports. All ranks skip a step if a gradient of any of them is not finite. A
+/// parameter that has a gradient on one rank has it on all.
 ///
-/// What each rank does stays its own: backward() of its own micro-batches, of any number and size.
-/// All ranks call step(), flush() and zero_grad() alike. A rank that has no samples in a cycle in
-/// which others have some calls no_samples() instead of backward() (S41). run_batch() is given the
-/// number of samples of all ranks: each computes the losses of its own part, the first ranks of one
-/// sample more if they cannot be equal, and a rank without samples adds weight 0 by itself.
-/// run_cycle() computes the same number of micro-steps on each rank.
+/// Each rank still calls backward() for its own micro-batches, of any number and size. All ranks
+/// call step(), flush() and zero_grad() alike. A rank that has no samples in a cycle in which
+/// others have some calls no_samples() instead of backward() (S41). run_batch() takes the number of
+/// samples of all ranks. Each rank computes the losses of its own share; the first ranks compute
+/// one sample more if shares cannot be equal, and an empty share adds weight 0. run_cycle()
+/// computes the same number of micro-steps on each rank.
 ///
 /// All ranks call io::save_run(), in mid-cycle too. Rank 0 writes the file, and with `zero` each
-/// rank its parts of it. A run with a cycle under way is loaded after distribute(): rank 0 then has
-/// what was collected, the others nothing.
+/// rank writes its shards. Load a run with a cycle under way after distribute(): rank 0 then has
+/// the collected gradients, the others nothing.
 ///
 /// BatchNorm normalises the samples of a rank's micro-batch. With BatchNormMode::per_step the
-/// running statistics are those of all ranks' samples; with per_micro_batch they are of the rank's
-/// own. With whole_batch, in exact mode, samples are normalised by the batch of all ranks.
+/// running statistics come from all ranks' samples; with per_micro_batch from the rank's own. With
+/// whole_batch, in exact mode, samples are normalised by the batch of all ranks.
 ///
-/// With a group of one rank the optimizer is one of one rank, as it was made, in mid-cycle too.
+/// A group of one rank makes the optimizer local again, as it was before distribute(), in mid-cycle
+/// too.
 ///
 /// With a group of nccl_group(), parameters and losses are on the group's device, and gradients are
-/// added up there. The rest travels over the group's host().
+/// summed there. Other data travels over the group's host().
 ///
-/// Throws Error if the parameters are not on the group's device, or if this rank has a part of a
-/// parameter (is_divided()): then give the mesh. Throws Error, on every rank, if
-/// the optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or
-/// without `broadcast` if a weight or a state differs, naming the first one and the rank. What one
-/// rank alone refuses is a RankError on the others; the group is whole. If `broadcast` is
-/// interrupted, a rank may have a part of rank 0's state. Steps throw RankError as
-/// collectives do, for example if another rank has ended: weights and state are then those of the
-/// last finished step, and the cycle can be dropped by zero_grad(). If run_batch() or run_cycle()
-/// fails on a rank, by whatever exception, it throws on all, and all have dropped the cycle. With
-/// `zero`, a rank that ends while weights are exchanged leaves those of no step: each further call
-/// says so until a saved run is loaded. A step cannot be captured in a graph.
+/// Throws Error if the parameters are not on the group's device, or if this rank has a shard of a
+/// parameter (is_divided()): then give the mesh. Throws Error on every rank if the optimizers
+/// differ (kind, options, parameters), or if one has a cycle under way. Without `broadcast` it also
+/// throws if a weight or a state differs, naming the first one and the rank. If only one rank
+/// throws an Error, the others throw RankError, and the group stays usable. If `broadcast` is
+/// interrupted, a rank may have received only some of rank 0's state.
+///
+/// Steps throw RankError as collectives do, for example if another rank has ended. Weights and
+/// state are then those of the last finished step, and zero_grad() drops the cycle. If run_batch()
+/// or run_cycle() fails on a rank, by whatever exception, it throws on all, and all have dropped
+/// the cycle. With `zero`, a rank that ends while weights are exchanged leaves the weights invalid:
+/// each further call throws until a saved run is loaded. A step cannot be captured in a graph.
 void distribute(optim::Optimizer& optimizer, const Group& group,
                 const DistributeOptions& options = {});
 
-/// The same for a mesh. Copies of the model add up their gradients, as above, over mesh.dp(). The
-/// ranks of one copy (mesh.copy()) have parts of one model: each updates its own, and all make the
-/// same decision. The norm that clips is that of the whole model: divided parameters count with all
-/// of their parts, others once for each stage. If a gradient of any rank is not finite, no rank
-/// makes the step, and every loss scale moves alike. Reports are the same on every rank, but that a
-/// stage names a culprit among its own parameters, or none if it is another's.
+/// Makes the optimizer's steps common to all ranks of a mesh. Copies of the model sum their
+/// gradients over mesh.dp(), as above. The ranks of one copy (mesh.copy()) have shards or stages of
+/// one model: each updates its own, and all make the same decision. Clipping uses the norm of the
+/// whole model: sharded parameters count with all of their shards, others once for each stage. If a
+/// gradient of any rank is not finite, no rank makes the step, and every loss scale moves alike.
+/// Reports are the same on every rank, with one exception: a stage names a culprit only among its
+/// own parameters.
 ///
-/// Within a copy all ranks compute the losses of the same samples. Parameters that are not divided
-/// have the same gradients on the ranks of mesh.tp(), to the bit, if the model is made of the
-/// layers of firn/dist/parallel and the others draw the same random numbers. Each
-/// rank of a copy has a file of its own in which its part is saved (io::save_run()).
+/// Within a copy all ranks compute the losses of the same samples. Parameters that are not sharded
+/// have the same gradients on the ranks of mesh.tp(), to the bit, under two conditions. The model
+/// uses the layers of firn/dist/parallel, and its other layers draw the same random numbers. Each
+/// rank of a copy saves its shard in a file of its own (io::save_run()).
 ///
-/// With `zero`, the copies of a part divide its state. Throws as above. Also throws Error if the
-/// parameters are not on the group's device, if a divided parameter has a rule that needs the whole
-/// of it (LAMB, Muon, Adafactor, Custom), in exact mode, and if ranks of one stage do not divide
-/// the same parameters. Between stages, the settings of steps and the loss scale are compared.
-/// `broadcast` takes parameters that are not divided from the first rank of mesh.tp().
+/// With `zero`, the copies of a shard divide its state among them. Throws as above. Also throws
+/// Error if the parameters are not on the group's device, in exact mode, and if ranks of one stage
+/// shard different parameters. Throws Error for a sharded parameter whose rule needs the whole
+/// parameter (LAMB, Muon, Adafactor, Custom). Stages compare the settings of steps and the loss
+/// scale. `broadcast` takes parameters that are not sharded from the first rank of mesh.tp().
 void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
                 const DistributeOptions& options = {});
 
-/// Says that this rank has a part of a parameter, and the other ranks of tp the rest. The layers of
-/// firn/dist/parallel do it for theirs. It stays when the model is converted or cloned. Throws
-/// Error for an undefined tensor.
+/// Marks `parameter` as sharded: this rank has one shard, and the other ranks of tp have the rest.
+/// The layers of firn/dist/parallel mark theirs. Converting or cloning the model keeps the mark.
+/// Throws Error for an undefined tensor.
 void mark_divided(const Tensor& parameter);
-/// Whether it was marked. Throws Error for an undefined tensor.
+/// Whether `parameter` was marked as sharded. Throws Error for an undefined tensor.
 bool is_divided(const Tensor& parameter);
 
 }  // namespace firn::dist

@@ -1,5 +1,5 @@
-// Ranks as threads of one process: for tests, for debugging, and for trying what more ranks would
-// do.
+// Ranks as threads of one process: for tests, for debugging, and for trying out larger numbers of
+// ranks.
 #pragma once
 
 #include <functional>
@@ -10,24 +10,24 @@ namespace firn::dist {
 
 struct LocalOptions {
   double deadline = 60;  ///< seconds that a collective waits for the other ranks
-  /// Most CPU threads of each rank's kernels, as by NumThreadsScope; 0: the caller's num_threads()
-  /// divided by the ranks, at least 1.
+  /// Limit of CPU threads for each rank's kernels, as set by NumThreadsScope; 0: the caller's
+  /// num_threads() divided by the ranks, at least 1.
   int threads = 0;
 };
 
 /// Runs rank(group) in `ranks` threads and returns when all have ended. No rank begins before all
-/// threads are there. Each begins with a copy of the caller's random stream (default_generator()),
-/// where that stands: all ranks draw the same numbers, and the caller's stream stays. For numbers
-/// of its own a rank calls seed_thread(group.rank()). Device scopes and modes (NoGrad, autocast) of
-/// the caller do not count in them. A rank may call run_local() itself.
+/// threads exist. Each begins with a copy of the caller's random stream (default_generator()) in
+/// its current state. So all ranks draw the same numbers, and the caller's stream does not move.
+/// For numbers of its own a rank calls seed_thread(group.rank()). Device scopes and modes (NoGrad,
+/// autocast) of the caller do not apply in the ranks. A rank may call run_local() itself.
 ///
-/// Ranks share memory: to a collective each gives tensors of its own. The same memory is a
-/// RankError if a rank would write to it.
+/// Ranks share memory, and each must give tensors of its own to a collective. If two ranks give
+/// the same memory and one would write to it, they throw RankError.
 ///
-/// If a rank throws or returns, collectives of the others throw RankError with that peer, as they
-/// do for a rank that does not come within the deadline. When all threads have ended, the exception
-/// of the lowest rank that threw something else than a RankError is thrown; if there is none, the
-/// RankError of the lowest rank. Handles of the group throw RankError from then on.
+/// If a rank throws or returns, collectives of the others throw RankError with that peer. They do
+/// the same for a rank that misses the deadline. When all threads have ended, run_local() throws
+/// the exception of the lowest rank that threw anything but a RankError. If there is none, it
+/// throws the RankError of the lowest rank. Handles of the group throw RankError from then on.
 ///
 /// Throws Error unless 1 <= ranks <= 1024, the deadline is positive and threads >= 0, if the
 /// function is empty, and if the system has too few threads.

@@ -15,9 +15,8 @@ struct MpiOptions {
 /// normally. Throws Error if MPI gives less than MPI_THREAD_SERIALIZED, or if the deadline is not
 /// positive. Without mpirun it is a group of one rank.
 ///
-/// A process that ends by an exception or a signal takes the whole job with it, as is MPI's way. A
-/// call whose deadline passes throws RankError; the group is broken then, and the process should
-/// end.
+/// A process that ends by an exception or a signal ends the whole job, as MPI defines. A call whose
+/// deadline passes throws RankError; the group is broken then, and the process should end.
 Group mpi_group(const MpiOptions& options = {});
 
 }  // namespace firn::dist

@@ -15,25 +15,26 @@
 namespace firn::dist {
 
 struct NcclOptions {
-  /// Seconds that the ranks have for a collective, from when this rank's device has come to it; and
-  /// for what NCCL does on the host before.
+  /// Seconds that the ranks have for a collective, counted from when this rank's device reaches it.
+  /// NCCL's preparation on the host has as long.
   double deadline = 60;
-  /// Floating sums are added in the order of the ranks, as group.h promises: each rank receives its
-  /// share of all tensors, adds it up, and all gather the sums. Off: in the order that NCCL likes.
-  /// It moves as many bytes and needs no memory; the bits depend on sizes, machine and version.
+  /// Adds floating sums in the order of the ranks, as group.h promises: each rank receives its
+  /// share of all tensors, adds it up, and all gather the sums. If off, NCCL chooses the order.
+  /// That moves as many bytes and needs no memory, but the bits depend on sizes, machine and
+  /// version.
   bool exact_sums = true;
   /// Before a collective, the ranks compare their calls over the bootstrap group, on the host. That
-  /// costs an all_gather of 16 bytes there, and no wait for a device. Off, or without such a group:
-  /// if calls differ, what comes of it is anything up to the deadline.
+  /// costs an all_gather of 16 bytes there, and no wait for a device. If off, or without such a
+  /// group, different calls give undefined results, or wait until the deadline.
   bool compare = true;
 };
 
-/// The ranks of `bootstrap`, each with its own `device`, over NCCL. All ranks call it. `bootstrap`
-/// is a group on the CPU (run_local(), mpi_group()); it carries NCCL's id, and with
-/// NcclOptions::compare later the calls. The group keeps a handle of it.
+/// Makes a group of the ranks of `bootstrap`, each with its own `device`, over NCCL. All ranks call
+/// it. `bootstrap` is a group on the CPU (run_local(), mpi_group()). It carries NCCL's id and, with
+/// NcclOptions::compare, a description of each later call. The group keeps a handle of it.
 ///
 /// A collective is queued on the device's current stream, and the host does not wait for it; only
-/// barrier() waits. So some errors come late. A thread of the group watches what is queued. When
+/// barrier() waits. So some errors come late. A thread of the group watches the queued work. When
 /// the deadline passes, or NCCL reports an error, it ends NCCL's work on this device, and the
 /// results are undefined. The next wait of the host for the device then throws RankError, or the
 /// next call of the group if that comes first. Later calls throw too.
@@ -43,14 +44,14 @@ struct NcclOptions {
 ///
 /// Collectives cannot be captured in a graph. Throws Error for a device that is not CUDA, a
 /// deadline that is not positive, or a bootstrap group that is not on the CPU; DeviceError if the
-/// device or NCCL is missing; RankError on all ranks if they do not come together.
+/// device or NCCL is missing; RankError on all ranks if they cannot connect.
 Group nccl_group(const Group& bootstrap, Device device, const NcclOptions& options = {});
 
-/// The same for ranks that have a folder in common and no other group: rank 0 writes NCCL's id to
-/// the file `path`, the others wait for it, and when all have come together rank 0 removes it.
-/// Nobody compares calls. Throws Error too unless 0 <= rank < size; IoError on rank 0 if there is
-/// such a file already, or if it cannot be written, and on the others if it is not what it should
-/// be; RankError if it does not come within the deadline.
+/// Makes a group of ranks that share a folder but have no other group. Rank 0 writes NCCL's id to
+/// the file `path`, the others wait for it, and rank 0 removes it when all are connected. Calls are
+/// not compared. Throws as above, and Error unless 0 <= rank < size. Throws IoError on rank 0 if
+/// the file exists already or cannot be written, and on the others if its contents are invalid.
+/// Throws RankError if the file does not appear within the deadline.
 Group nccl_group(int rank, int size, const std::string& path, Device device,
                  const NcclOptions& options = {});
 

@@ -1,5 +1,5 @@
-// A folder of saved runs: the newest few and the best one stay, a run that was stopped goes on from
-// the newest.
+// A folder of saved runs, which keeps the newest few and the best one. A run that was stopped
+// continues from the newest.
 //
 //   io::Checkpoints checkpoints("run", {.keep = 3});
 //   std::int64_t step = 0;
@@ -21,11 +21,12 @@
 
 namespace firn::io {
 
-/// Which checkpoint stays however old it is: none, or that of the lowest or highest metric.
+/// Selects the checkpoint that is kept at any age: the one with the lowest or highest metric, or
+/// none.
 enum class BestMetric : std::uint8_t { none, lowest, highest };
 
 struct CheckpointsOptions {
-  int keep = 3;  ///< the newest so many stay; at least 1
+  int keep = 3;  ///< number of newest checkpoints to keep; at least 1
   /// Whether the best metric is the highest or the lowest; none: there is no best one.
   BestMetric best = BestMetric::none;
   /// save() copies the run to memory of the CPU and returns; a thread writes the file. The copy
@@ -35,38 +36,37 @@ struct CheckpointsOptions {
 
 /// A file of save_run() in the folder, named "step-000000001000.safetensors".
 struct Checkpoint {
-  std::string path;       ///< of the file, the folder included
-  std::int64_t step = 0;  ///< that save() was given
-  /// What save() was given, for instance the loss of a test; NaN if it was given none.
+  std::string path;       ///< path of the file, the folder included
+  std::int64_t step = 0;  ///< step that save() was given
+  /// Metric that save() was given, for instance a validation loss; NaN if it was given none.
   double metric = std::numeric_limits<double>::quiet_NaN();
 };
 
 /// Saves runs to a folder and resumes from it. One object at a time writes to a folder, and one
 /// thread at a time uses the object.
 ///
-/// Each file is written as save_run() does it, then older ones are removed. So a crash at any point
-/// leaves at least the checkpoints that were to stay before, and maybe one more, which the next
-/// save removes. The disk needs room for one more than `keep`. Save when the batch in hand was
-/// given to backward(): see save_run(). The state of the program decides nothing: after resume(),
-/// learning rate, loss scale and counters are those of the file (change them after it). Options
-/// that no state has, such as Adam's betas, clipping and averages, must be the file's, unless
-/// LoadRunOptions::other_settings.
+/// save() writes the file as save_run() does, then removes older ones. So a crash at any point
+/// leaves at least the checkpoints that were kept before, and maybe one more, which the next save
+/// removes. The disk needs room for one more than `keep`. Save after backward() has used the
+/// current batch: see save_run(). resume() overwrites learning rate, loss scale and counters with
+/// those of the file, so change them after it. Options outside of the state, such as Adam's betas,
+/// clipping and averages, must equal the file's, unless LoadRunOptions::other_settings is set.
 class Checkpoints {
  public:
-  /// Makes the folder if it is missing; its parent must exist. A relative name is that of this
-  /// moment, whatever chdir() does later. Throws IoError if it cannot be made or read, Error unless
-  /// keep >= 1.
+  /// Makes the folder if it is missing; its parent must exist. A relative name is resolved now, and
+  /// a later chdir() does not change it. Throws IoError if the folder cannot be made or read, Error
+  /// unless keep >= 1.
   explicit Checkpoints(std::string folder, const CheckpointsOptions& options = {});
-  /// Waits for a save under way. Warns (firn/warning.h) if it failed and nobody was told.
+  /// Waits for a save under way. Warns (firn/warning.h) if it failed and no call has thrown that.
   ~Checkpoints();
   Checkpoints(Checkpoints&&) noexcept;
   Checkpoints& operator=(Checkpoints&&) noexcept;
 
   // After a move from this object each function throws Error.
 
-  /// Loads the newest checkpoint into the parts, as load_run() does, and returns it; nothing if the
-  /// folder has none. Passes over a damaged checkpoint, with a warning that names it. Throws
-  /// IoError if all are damaged, or if the newest whole one is of another run.
+  /// Loads the newest checkpoint into the parts, as load_run() does, and returns it, or nullopt if
+  /// the folder has none. Skips a damaged checkpoint, with a warning that names it. Throws IoError
+  /// if all are damaged, or if the newest whole one is of another run.
   std::optional<Checkpoint> resume(std::span<const RunPart> parts,
                                    const LoadRunOptions& options = {});
   std::optional<Checkpoint> resume(std::initializer_list<RunPart> parts,
@@ -79,20 +79,21 @@ class Checkpoints {
   ///
   /// Throws Error if step < 0, or if the folder had checkpoints and neither resume() nor
   /// discard_after() was called: they are another run's. Throws as save_run() does. With `async`,
-  /// an error of the disk is thrown by the next save() or wait(); that save() has begun
-  /// nevertheless. If an optimizer has ranks, all make the call, as that of save_run(), each with
-  /// the Checkpoints of the same folder; with `async`, rank 0 copies the state of all, and it alone
-  /// learns of an error of the disk.
+  /// the next save() or wait() throws an error of the disk; that save() has begun nevertheless.
+  ///
+  /// If an optimizer has ranks, all make the call, as with save_run(), each with the Checkpoints of
+  /// the same folder. With `async`, rank 0 copies the state of all, and only rank 0 throws an
+  /// error of the disk.
   void save(std::int64_t step, std::span<const RunPart> parts, std::optional<double> metric = {});
   void save(std::int64_t step, std::initializer_list<RunPart> parts,
             std::optional<double> metric = {}) {
     save(step, std::span<const RunPart>(parts.begin(), parts.size()), metric);
   }
 
-  /// Waits until the last save() is on disk. Throws what it failed with.
+  /// Waits until the last save() is on disk. Throws its error if it failed.
   void wait();
 
-  /// Removes the checkpoints of later steps, so that a run goes on from an older one:
+  /// Removes the checkpoints of later steps, so that a run continues from an older one:
   ///
   ///   const auto best = checkpoints.best();
   ///   io::load_run(best->path, parts);
@@ -101,11 +102,11 @@ class Checkpoints {
   /// Waits for a save under way. Throws IoError if one cannot be removed.
   void discard_after(std::int64_t step);
 
-  /// The checkpoints on disk, by step. Of a damaged one, the metric is NaN. Waits for a save under
-  /// way. Throws IoError if the folder cannot be read.
+  /// Returns the checkpoints on disk, by step. A damaged one has the metric NaN. Waits for a save
+  /// under way. Throws IoError if the folder cannot be read.
   std::vector<Checkpoint> list() const;
-  /// That of the best metric by BestMetric; nothing if none has a metric. load_run() loads it.
-  /// Throws Error if CheckpointsOptions::best is none: nobody has said which metric is better.
+  /// Returns the checkpoint with the best metric (BestMetric), or nullopt if none has a metric.
+  /// load_run() loads it. Throws Error if CheckpointsOptions::best is none.
   std::optional<Checkpoint> best() const;
 
   const std::string& folder() const;  ///< where the checkpoints are

@@ -1,9 +1,9 @@
-// Tensors of other libraries in the same process, and firn's in theirs, without a copy: DLPack
-// (https://dmlc.github.io/dlpack/latest/). PyTorch, NumPy, JAX, CuPy and others speak it.
+// Shares tensors with other libraries in the same process, without a copy, by DLPack
+// (https://dmlc.github.io/dlpack/latest/). PyTorch, NumPy, JAX, CuPy and others support it.
 //
-// A managed tensor is a struct that one library makes and another one takes. Whoever has it calls
-// its deleter once, and its maker then knows that the memory is no longer in use. In Python it
-// travels in a capsule, which does that if nobody takes it.
+// A managed tensor is a struct that one library makes and another one takes. Its owner calls its
+// deleter once, to tell the maker that the memory is no longer in use. In Python it travels in a
+// capsule, which calls the deleter if nobody takes the tensor.
 //
 //   DType     DLPack          DType     DLPack          DType     DLPack
 //   f16       kDLFloat 16     f64       kDLFloat 64     u8        kDLUInt 8
@@ -12,54 +12,55 @@
 //   i16       kDLInt 16       u16       kDLUInt 16      u32       kDLUInt 32
 //   f8_e4m3   kDLFloat8_e4m3fn                          f8_e5m2   kDLFloat8_e5m2
 //
-// Both sides see what the other one writes. Writes of the other side do not count as in-place
-// writes: no version counter rises, so autograd does not notice that a saved tensor has changed,
-// and a RollbackPoint does not put back what it held.
+// Each side sees the other's writes. Writes of the other side do not count as in-place writes: no
+// version counter rises, so autograd does not notice that a saved tensor has changed, and a
+// RollbackPoint does not restore its values.
 //
 // CUDA: `stream` is the cudaStream_t on which the other library uses the memory, or null for CUDA's
-// default stream. It lives until the deleter has been called. firn uses the memory on the current
-// stream of the thread that calls. The one stream waits for what is queued on the other:
-//   - to_dlpack(): the other library's stream for firn's,
-//   - from_dlpack(): firn's for the other library's,
-//   - the deleter: in the other direction, before the maker of the memory may use it anew.
-// The host does not wait. What either side writes in between is ordered by the caller. Work on
-// further streams is too, and the thread that calls the deleter must be free to call CUDA.
+// default stream. It must live until the deleter has been called. firn uses the memory on the
+// current stream of the calling thread. One stream waits for the work queued on the other:
+//   - to_dlpack(): the other library's stream waits for firn's,
+//   - from_dlpack(): firn's stream waits for the other library's,
+//   - the deleter: the maker's stream waits for the other one, before it reuses the memory.
+// The host does not wait. The caller orders all writes in between, and work on further streams. The
+// thread that calls the deleter must be allowed to call CUDA.
 #pragma once
 
 #include "firn/tensor.h"
 
-struct DLManagedTensorVersioned;  ///< of dlpack/dlpack.h, which a program may include as well
+struct DLManagedTensorVersioned;  ///< declared in dlpack/dlpack.h, which a program may also include
 struct DLManagedTensor;           ///< the form before DLPack 1.0: no version, no flags
 
 namespace firn::io {
 
-/// A managed tensor, of DLPack 1.0, over the elements of `t`, with its shape and strides. Its
-/// deleter may be called from any thread. Until then it holds the memory, also if `t` is gone, and
+/// Returns a managed tensor of DLPack 1.0 over the elements of `t`, with its shape and strides. Its
+/// deleter may be called from any thread. Until then it holds the memory, even if `t` is gone, and
 /// the memory does not move. byte_offset is 0, and a tensor without elements has the address null.
 ///
-/// A view that repeats elements, as of expand(), is marked read-only: a write to one of its
-/// elements would change others. So are as_strided() views of which firn cannot tell.
+/// A view that repeats elements, such as one of expand(), is marked read-only: a write to one of
+/// its elements would change others. So are as_strided() views if firn cannot rule that out.
 ///
-/// Throws Error if `t` is undefined, requires a gradient, or has memory that comes and goes
-/// (weights of ZeRO stage 3), while a step is planned, and while a graph is captured on its device.
+/// Throws Error if `t` is undefined, requires a gradient, or is a weight of ZeRO stage 3, whose
+/// memory comes and goes. Also throws while a step is planned, and while a graph is captured on its
+/// device.
 ///
-/// While a parameter is given away, making an optimizer of it throws Error, and so does dividing
-/// the weights: both would move the memory. Memory of from_memory() is the caller's, and must
-/// outlive the managed tensor.
+/// While a managed tensor of a parameter lives, making an optimizer of the parameter throws Error,
+/// and so does sharding the weights: both would move the memory. Memory of from_memory() belongs to
+/// the caller, and must outlive the managed tensor.
 DLManagedTensorVersioned* to_dlpack(const Tensor& t, void* stream = nullptr);
 
-/// A tensor over the memory of `managed`, which belongs to it from now on: the last tensor with
-/// that memory calls the deleter, in its thread. It does not require a gradient, and its version
-/// counter begins at 0. What firn itself made by to_dlpack() comes back as a view of the same
-/// storage.
+/// Returns a tensor over the memory of `managed`, and takes ownership of it: the last tensor with
+/// that memory calls the deleter, in its thread. The tensor does not require a gradient, and its
+/// version counter begins at 0. A managed tensor that firn made by to_dlpack() comes back as a
+/// view of the same storage.
 ///
-/// firn cannot refuse writes to a tensor. If `managed` is marked read-only, the result is a copy,
-/// and the deleter has been called.
+/// firn tensors can always be written. If `managed` is marked read-only, the result is a copy, and
+/// the deleter has been called.
 ///
 /// Memory is that of the CPU, pinned (kDLCUDAHost, a CPU tensor then; its elements are ready), or
-/// that of a CUDA device. Devices have the numbers that this process sees. The first element lies
-/// at a multiple of its size; firn needs no other alignment. Elements of a bool are 0 or 1. That
-/// the memory is there is not checked.
+/// that of a CUDA device. Devices have the numbers that this process sees. The address of the first
+/// element must be a multiple of its size; firn needs no other alignment. Elements of a bool are 0
+/// or 1. firn does not check that the memory is accessible.
 ///
 /// Throws Error for a major version other than 1, a dtype or device that firn does not have, more
 /// than 8 axes, a negative size or stride, sizes or strides that no memory has, an address that is
@@ -68,9 +69,9 @@ DLManagedTensorVersioned* to_dlpack(const Tensor& t, void* stream = nullptr);
 /// delete_dlpack().
 Tensor from_dlpack(DLManagedTensorVersioned* managed, void* stream = nullptr);
 
-/// The same in the form before DLPack 1.0, for libraries that speak no other ("dltensor" capsules).
-/// That form cannot say that a tensor is read-only. So to_unversioned_dlpack() throws Error where
-/// to_dlpack() would say it, and from_unversioned_dlpack() always shares the memory.
+/// to_dlpack() and from_dlpack() in the form before DLPack 1.0, for libraries that support no other
+/// ("dltensor" capsules). That form has no read-only mark. So to_unversioned_dlpack() throws Error
+/// where to_dlpack() would set the mark, and from_unversioned_dlpack() always shares the memory.
 DLManagedTensor* to_unversioned_dlpack(const Tensor& t, void* stream = nullptr);
 Tensor from_unversioned_dlpack(DLManagedTensor* managed, void* stream = nullptr);
 

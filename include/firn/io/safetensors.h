@@ -25,13 +25,13 @@ namespace firn::io {
 ///
 /// The file is written beside `path`, flushed to disk and renamed over it: after a failure, or a
 /// crash at any point, `path` is the old file or the new one, whole. Several threads or processes
-/// may save to one path; the last one wins. A symbolic link at `path` stays, and what it points at
-/// is replaced; the permissions of an old file stay too.
+/// may save to one path; the last one wins. If `path` is a symbolic link, its target is replaced
+/// and the link stays. The permissions of an old file stay too.
 ///
 /// Throws Error for an undefined tensor, a name used twice or not in UTF-8, and a header that
-/// load_safetensors() would refuse. Throws IoError if `path` exists and is no regular file, or
-/// cannot be written. If only the folder cannot be flushed to disk, which throws too, `path` is the
-/// new file.
+/// load_safetensors() would refuse. Throws IoError if `path` exists and is not a regular file, or
+/// cannot be written. If only the folder cannot be flushed to disk, it throws too, but `path` is
+/// the new file.
 void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> tensors,
                       std::span<const Metadata> metadata = {});
 /// Saves a list: save_safetensors("w.safetensors", {{"w", w}}).
@@ -53,8 +53,8 @@ struct ShardOptions {
 /// Every file is written as save_safetensors() does, the index last. If the folder has an index
 /// already, the new files get names that are not taken ("model-r2-00001-of-00003.safetensors"), and
 /// the files of the old index are removed at the end. So after a failure, or a crash at any point,
-/// the folder has the old model or the new one, whole. Shards of a saver that was killed are
-/// removed by the next one. Savers to one folder wait for each other.
+/// the folder has the old model or the new one, whole. A save removes files that a killed save has
+/// left behind. Savers to one folder wait for each other.
 ///
 /// Returns the path of the index. Throws as save_safetensors() does, Error if max_bytes is 0 or a
 /// key of `metadata` is "total_size", and IoError if there is no such folder.
@@ -64,11 +64,11 @@ std::string save_safetensors_shards(const std::string& folder,
                                     const ShardOptions& options = {});
 
 /// Reads the tensors of a file in the order of its header, onto the CPU, and skips metadata. Beyond
-/// the tensors it allocates little more than the size of the header. `path` may be whatever
-/// SafetensorsFile takes: a file, an index or a folder. Throws IoError if it is not a regular file
-/// or cannot be read, or if its header is invalid (100 MB and 200,000 names at most). So it does if
-/// the tensors do not fill the file exactly, a bool is neither 0 nor 1, or a tensor has a dtype
-/// that firn lacks or more than 8 axes.
+/// the tensors it allocates little more than the size of the header. As for SafetensorsFile, `path`
+/// is a file, an index or a folder. Throws IoError if it is not a regular file or cannot be read,
+/// or if its header is invalid (100 MB and 200,000 names at most). Also throws IoError if the
+/// tensors do not fill the file exactly, a bool is neither 0 nor 1, or a tensor has a dtype that
+/// firn lacks or more than 8 axes.
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 
 /// Overwrites parameters and buffers of a module with the tensors of a file, paired by name and
@@ -77,8 +77,9 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 ///   save_safetensors("net.safetensors", state_of(net));
 ///   load_safetensors("net.safetensors", other_net);
 ///
-/// A tensor that firn cannot have stops nothing unless it is paired: then it counts as mismatched.
-/// A tied tensor may have any of its names in the file, or several with the same elements.
+/// A tensor that firn cannot represent is ignored unless it is paired; then it counts as
+/// mismatched. A tied tensor may have any of its names in the file, or several with the same
+/// elements.
 ///
 /// Throws as the function above. Also throws IoError, before it writes, if names of file and module
 /// differ, a shape differs, or a value does not fit the module's dtype (70000 in f16). The error
@@ -86,8 +87,8 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 /// step() (rule S28 of docs/semantics.md).
 void load_safetensors(const std::string& path, nn::Module& module);
 
-/// From the name of a tensor in a file to its name in a module: a list of pairs, or a function. The
-/// empty name leaves the tensor out.
+/// Maps the name of a tensor in a file to its name in a module, by a list of pairs or a function.
+/// The empty name leaves the tensor out.
 class Rename {
  public:
   Rename() = default;
@@ -105,29 +106,30 @@ class Rename {
 };
 
 struct LoadOptions {
-  /// If false, what does not fit is reported and left as it is, and the rest is loaded.
+  /// If false, tensors that do not fit are reported and not written, and the rest is loaded.
   bool strict = true;
-  /// Only tensors whose names in the file begin with it take part, under the rest of their names.
+  /// Loads only tensors whose names in the file begin with this text, under the rest of their
+  /// names.
   std::string prefix = {};
   /// Applied after the prefix was removed.
   Rename rename = {};
-  /// Which of the module's names take part. Others are neither missing nor unexpected.
+  /// Selects names of the module by returning true. Others are neither missing nor unexpected.
   std::function<bool(const std::string&)> only = {};
   /// Reads through a map, as ReadOptions::map.
   bool map = false;
 };
 
-/// What a load did. Names of the module, except for unexpected ones.
+/// Result of a load. Names are those of the module, except for unexpected ones.
 struct LoadReport {
   /// A tensor that the file has and the module cannot take.
   struct Mismatch {
     std::string name;  ///< in the module
     std::string what;  ///< "is [6, 3], the module's is [5, 3]"
   };
-  std::vector<std::string> loaded;      ///< those that were read
-  std::vector<std::string> missing;     ///< the file does not have them
-  std::vector<std::string> unexpected;  ///< in the file, under their names there
-  std::vector<Mismatch> mismatched;     ///< of another shape, or not floating where it must be
+  std::vector<std::string> loaded;      ///< tensors that were loaded
+  std::vector<std::string> missing;     ///< tensors that the file does not have
+  std::vector<std::string> unexpected;  ///< tensors that only the file has, by their names there
+  std::vector<Mismatch> mismatched;     ///< another shape, or not floating where it must be
 
   /// Whether file and module had the same tensors, and all were loaded.
   bool complete() const noexcept {
@@ -135,19 +137,19 @@ struct LoadReport {
   }
 };
 
-/// The same for a part of the file or of the module:
+/// Loads a part of the file, or into a part of the module:
 ///
 ///   auto report = load_safetensors("resnet.safetensors", net, {.strict = false});
 ///   load_safetensors("gpt2", body, {.prefix = "transformer.", .rename = {{"wte.weight",
 ///   "embed.weight"}}});
 ///
-/// Nothing is written before everything was checked and converted. Also throws IoError if no name
-/// begins with the prefix, and if two tensors get one name; both even if not strict. A value that
-/// does not fit throws too.
+/// Nothing is written before everything was checked and converted. Throws as the function above.
+/// In non-strict mode too, throws IoError if no name begins with the prefix, if two tensors get one
+/// name, or if the dtype cannot hold a value.
 LoadReport load_safetensors(const std::string& path, nn::Module& module,
                             const LoadOptions& options);
 
-/// The content of a saved model: parameters, then buffers, with their names.
+/// Returns the tensors to save of a model: parameters, then buffers, with their names.
 std::vector<nn::NamedTensor> state_of(const nn::Module& module);
 
 }  // namespace firn::io

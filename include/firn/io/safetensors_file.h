@@ -1,4 +1,4 @@
-// Reading safetensors files name by name: what is in them, and the tensors that are wanted.
+// Reads safetensors files name by name: lists their contents, and loads single tensors.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ struct ReadOptions {
   bool map = false;
 };
 
-/// A safetensors file (github.com/huggingface/safetensors), or a model that is divided into several
-/// of them. `path` is
+/// A safetensors file (github.com/huggingface/safetensors), or a model that is sharded into several
+/// such files. `path` is
 /// - a file in the format;
-/// - the index of a divided model, a text whose name ends in ".json", as huggingface.co writes it:
+/// - the index of a sharded model, a text whose name ends in ".json", as huggingface.co writes it:
 ///   `{"metadata": {"total_size": n}, "weight_map": {name: file}}`. The files are beside it. A
 ///   tensor that the index does not name is left out;
 /// - a folder, which stands for its model.safetensors.index.json or, without one, its
@@ -37,19 +37,19 @@ struct ReadOptions {
 ///   Tensor wte = file.read("wte.weight");
 ///
 /// The constructor reads and checks headers, not elements. It throws IoError, naming the byte
-/// within the header, for what is no such file: see load_safetensors(). An index may name only
+/// within the header, for an invalid file: see load_safetensors(). An index may name only
 /// files of its own folder: a path, absolute or through "..", is refused. The files stay open.
 ///
 /// A tensor of a dtype that firn lacks (U64, C64, F8_E8M0), or of more than 8 axes, is one of the
-/// names. To ask for it throws IoError, which names it; the others can be read.
+/// names. Reading it throws IoError, which names it; the others can be read.
 ///
 /// With `{.map = true}` a tensor is a part of the mapped file, which stays mapped as long as one of
-/// them lives. What is written into such a tensor stays in this process: the file never changes. A
+/// its tensors lives. Writes to such a tensor stay in this process: the file never changes. A
 /// tensor that is not aligned to its dtype in the file is copied. Mapped memory is the system's
 /// page cache, not firn's: memory_stats() does not count it. If another process shortens the file,
 /// reading a lost page ends this process with SIGBUS, and if it overwrites the file, elements may
-/// change. So map only files that stay as they are; a file that is replaced by renaming, as
-/// save_safetensors() does, is one. The default reads.
+/// change. So map only files that do not change. A file may be replaced by renaming, as
+/// save_safetensors() does. The default reads.
 ///
 /// A const SafetensorsFile may be used by several threads at once.
 class SafetensorsFile {
@@ -60,23 +60,25 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
 
   std::size_t size() const noexcept;  ///< the number of tensors
-  /// In the order of the header, or of the index.
+  /// Names of the tensors, in the order of the header or the index.
   std::vector<std::string> names() const;
   /// Whether there is a tensor of this name.
   bool contains(const std::string& name) const noexcept;
-  /// What the header says of a tensor: shape() and dtype(). These throw Error if there is none of
+  /// shape() and dtype() of a tensor, from the header. Both throw Error if there is no tensor with
   /// this name, and IoError if it has a dtype that firn lacks or more than 8 axes.
   const Shape& shape(const std::string& name) const;
   DType dtype(const std::string& name) const;
-  /// The pairs of "__metadata__", in the order of the file. Of an index, the pairs of its
+  /// The pairs of "__metadata__", in the order of the file. For an index, the pairs of its
   /// "metadata": numbers as they are written there, without lists and objects.
   std::vector<Metadata> metadata() const;
 
-  /// The tensor on the CPU. Throws Error if there is none of this name. Throws IoError if the file
-  /// has changed its size since it was opened, if a bool is neither 0 nor 1, and as dtype() does.
+  /// Reads the tensor onto the CPU. Throws Error if there is none with this name. Throws IoError if
+  /// the file has changed its size since it was opened, if a bool is neither 0 nor 1, and as
+  /// dtype() does.
   Tensor read(const std::string& name) const;
-  /// All tensors in the order of names(). The files are read once, in the order of their bytes.
-  /// Throws as read() does, before it reads, if there is a tensor that firn cannot have.
+  /// Reads all tensors, in the order of names(). The files are read once, in the order of their
+  /// bytes. Throws as read() does, before it reads, if there is a tensor that firn cannot
+  /// represent.
   std::vector<NamedTensor> read_all() const;
 
  private:

@@ -1,5 +1,5 @@
-// What this thread is doing, as reports of memory name it (memory/report.h): the operation, and the
-// path of the module that is being called. For operations and layers; models need not care.
+// Labels for memory that this thread allocates, for reports (memory/report.h): the operation, and
+// the path of the module that is being called. Operations and layers set them, not models.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace firn::runtime {
 
-/// Paths that can be told apart; further ones count as one, "(more modules)".
+/// Number of paths that reports can distinguish; further ones count as one, "(more modules)".
 inline constexpr std::uint32_t kMaxModules = 2048;
 
-/// The number of a path; 0 is that of no module, "". Paths are kept for ever. If the heap has no
-/// memory for a new one, it is 0.
+/// Returns the number of a path; 0 is that of no module, "". Paths are kept for ever. Returns 0 if
+/// the heap has no memory for a new path.
 std::uint32_t module_number(std::string_view path) noexcept;
 /// The path of a number.
 std::string_view module_path(std::uint32_t number) noexcept;
 /// One more than the largest number so far.
 std::uint32_t module_count() noexcept;
 
-/// While alive, what this thread allocates was made by `op`.
+/// While alive, memory that this thread allocates is labelled with the operation `op`.
 class OpScope {
  public:
   [[nodiscard]] explicit OpScope(const char* op) noexcept
@@ -34,14 +34,14 @@ class OpScope {
   const char* before_;
 };
 
-/// The same where no operation is known: the kernel stands for it.
+/// While alive, memory is labelled with `kernel` if no operation is known.
 class KernelScope : OpScope {
  public:
   [[nodiscard]] explicit KernelScope(const char* kernel) noexcept
       : OpScope(thread_context.labels.op ? thread_context.labels.op : kernel) {}
 };
 
-/// While alive, what this thread allocates counts for this module.
+/// While alive, memory that this thread allocates counts for this module.
 class ModuleScope {
  public:
   [[nodiscard]] explicit ModuleScope(std::uint32_t module) noexcept

@@ -1,4 +1,4 @@
-// What a step will cost in memory, before it runs:
+// Computes the memory that a step will take, before it runs:
 //
 //   const MemoryPlan plan = plan_memory([&] {
 //     opt.backward(cross_entropy(net(x), y));
@@ -14,28 +14,28 @@
 
 namespace firn {
 
-/// What plan_memory() has found.
+/// Result of plan_memory().
 struct MemoryPlan {
   std::size_t peak = 0;  ///< bytes in use at the peak of the step, those before it included
   MemoryReport report;   ///< owners, modules and the peak's operation; as the step would leave them
 };
 
-/// Runs `step` by shapes alone: nothing is computed, read or launched, and its memory takes no
-/// room. A model of the device's allocator answers its requests, so the peak is the one that the
-/// step itself would have now, to the byte. A limit does not count: `peak` may be above it.
+/// Runs `step` by shapes alone: nothing is computed, read or launched, and its tensors take no
+/// memory. A model of the device's allocator answers its requests, so the peak is the one that the
+/// step itself would have now, to the byte. Limits do not apply: `peak` may be above them.
 ///
 /// Afterwards all is as before: weights, gradients and state of optimizers, gradients of leaves,
 /// random streams, running statistics, positions of loaders, RollbackPoints. Tensors that `step`
-/// makes or writes hold zeros or their old values, and so do numbers that the host reads from them:
-/// a step whose shapes depend on values is not planned right. What other threads allocate, such as
-/// the workers of a loader, is not in the plan. What `step` does beside firn (prints, counters) it
-/// does.
+/// makes or writes hold zeros or their old values, and so do numbers that the host reads from them.
+/// So the plan is wrong for a step whose shapes depend on values. The plan does not have memory
+/// that other threads allocate, such as the workers of a loader. Other effects of `step` (prints,
+/// counters) do happen.
 ///
-/// A graph::Step is planned as its work, and once it has captured as a replay, which takes no more
-/// memory. A plan is not the run before a capture.
+/// A graph::Step is planned as its work. Once it has captured, it is planned as a replay, which
+/// takes no more memory. A plan does not count as the run before a capture.
 ///
-/// Throws Error inside another plan or while this thread captures a graph, if `step` captures one,
-/// writes a file of firn or loads a run, and whatever `step` throws.
+/// Throws Error inside another plan, while this thread captures a graph, and if `step` captures
+/// one, writes a file of firn or loads a run. Throws whatever `step` throws.
 MemoryPlan plan_memory(const std::function<void()>& step, Device device = default_device());
 
 }  // namespace firn

@@ -1,5 +1,5 @@
-// Memory that is set aside for work that is repeated and must not run out of it half-way, such as
-// the step of an optimizer.
+// Memory that is set aside for repeated work that must not run out of memory half-way, such as the
+// step of an optimizer.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ class MemoryReserve {
  public:
   /// Reserves nothing.
   MemoryReserve() noexcept;
-  /// Runs `work` by shapes alone, as plan_memory() does, to learn what it allocates on `device`.
-  /// Then takes that memory, counted for `owner`; what `work` allocates later counts for nobody
-  /// else. Throws OutOfMemory, whatever `work` throws, and Error where plan_memory() does.
+  /// Runs `work` by shapes alone, as plan_memory() does, to learn its allocations on `device`. Then
+  /// takes that memory, which counts for `owner`; later allocations from it count for no other
+  /// owner. Throws OutOfMemory, whatever `work` throws, and Error where plan_memory() does.
   MemoryReserve(const std::function<void()>& work, Device device, Owner owner);
   ~MemoryReserve();
   MemoryReserve(MemoryReserve&& other) noexcept;
@@ -31,9 +31,9 @@ class MemoryReserve {
   /// The size of the block.
   std::size_t bytes() const noexcept;
 
-  /// While alive, what this thread allocates on the device comes from the reserve. A request that
-  /// finds no room in it goes to the allocator. Memory that outlives the scope stays taken until it
-  /// is released. Work that uses the reserve must be in the order of one stream.
+  /// While alive, allocations of this thread on the device come from the reserve. A request that
+  /// does not fit goes to the allocator. Memory that outlives the scope stays taken until it is
+  /// released. Work that uses the reserve must be ordered on one stream.
   class Use {
    public:
     explicit Use(const MemoryReserve& reserve) noexcept;

@@ -1,4 +1,4 @@
-// Metrics of models that choose classes. Outputs are logits, and targets are class numbers.
+// Metrics for classifiers. Outputs are logits, and targets are class numbers.
 //
 //   several classes   output [n, C, ...] floating, target [n, ...]; the class is that of the
 //                     largest logit, the first of equal ones
@@ -21,9 +21,9 @@ struct AccuracyOptions {
   std::int64_t top_k = 1;  ///< right if the class is among the k with the largest logits
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
-/// The share of samples whose class is right: "accuracy", or "top5_accuracy" for top_k = 5. As
-/// scikit-learn's accuracy_score and top_k_accuracy_score, but of equal logits the first counts as
-/// the larger.
+/// The share of samples whose class is right: "accuracy", or "top5_accuracy" for top_k = 5. It
+/// equals scikit-learn's accuracy_score and top_k_accuracy_score, except that the first of equal
+/// logits counts as the larger.
 class Accuracy final : public SumMetric {
  public:
   using Options = AccuracyOptions;
@@ -40,15 +40,15 @@ struct ConfusionOptions {
   std::int64_t classes = 2;                                 ///< the number of classes, 2 or more
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
-/// How often each class was taken for each: scikit-learn's confusion_matrix. The table is no list
-/// of figures: values() has the shares on its diagonal alone, "class_accuracy_0" to
-/// "class_accuracy_<C-1>", 0 for a class without samples.
+/// Counts of samples by true and predicted class, as scikit-learn's confusion_matrix. values() has
+/// only the shares on its diagonal, "class_accuracy_0" to "class_accuracy_<C-1>", 0 for a class
+/// without samples.
 class Confusion final : public SumMetric {
  public:
   using Options = ConfusionOptions;
   /// Throws Error unless classes > 1.
   explicit Confusion(const Options& options);
-  /// Row t, column p: the samples of class t that were taken for p. Waits for the device.
+  /// Row t, column p: number of samples of class t that were predicted as p. Waits for the device.
   std::vector<std::vector<std::int64_t>> matrix() const;
   /// Adds the matrix as "confusion", a list of rows.
   void add_details(io::Record& details) const override;
@@ -59,22 +59,22 @@ class Confusion final : public SumMetric {
   Options options_;
 };
 
-/// How figures of classes become one.
+/// How the figures of the classes are averaged.
 enum class Average : std::uint8_t {
-  macro,     ///< their mean over the classes that are the target or the choice of a sample
-  micro,     ///< the figure of all samples' hits and misses together
-  weighted,  ///< their mean, each class weighted by its samples
-  none       ///< each class has figures of its own
+  macro,     ///< mean over the classes that are the target or the prediction of a sample
+  micro,     ///< one figure from the hits and misses of all samples
+  weighted,  ///< mean, each class weighted by its samples
+  none       ///< no average: one figure for each class
 };
 struct PrecisionRecallF1Options {
   std::int64_t classes = 2;          ///< the number of classes, 2 or more
-  Average average = Average::macro;  ///< how the figures of the classes become one
+  Average average = Average::macro;  ///< how the figures of the classes are averaged
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
-/// "precision", "recall" and "f1" by scikit-learn's precision_recall_fscore_support. For a class
-/// with tp hits, fp samples of other classes that were taken for it, and fn of its samples that
-/// were taken for others: tp / (tp + fp), tp / (tp + fn), 2 tp / (2 tp + fp + fn), each 0 if its
-/// divisor is 0. With Average::none "precision_0" and so on, 0 for a class that is not there.
+/// "precision", "recall" and "f1", as by scikit-learn's precision_recall_fscore_support. A class
+/// has tp true positives, fp false positives and fn false negatives. The figures are tp / (tp +
+/// fp), tp / (tp + fn) and 2 tp / (2 tp + fp + fn), each 0 if its divisor is 0. With Average::none
+/// they are "precision_0" and so on, 0 for a class that does not occur.
 class PrecisionRecallF1 final : public SumMetric {
  public:
   using Options = PrecisionRecallF1Options;
@@ -89,7 +89,7 @@ class PrecisionRecallF1 final : public SumMetric {
 
 struct PerplexityOptions {
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< tokens of this target do not count
-  std::int64_t axis = -1;  ///< of the classes: the last one, as language models have them
+  std::int64_t axis = -1;  ///< axis of the classes; language models have it last
 };
 /// "perplexity": e^(the mean of -log softmax(logits)[target]) over all tokens (Jelinek et al. 1977;
 /// torchmetrics' Perplexity). output [..., C] floating, target [...]. Softmax and sums run in f64.
@@ -106,18 +106,18 @@ class Perplexity final : public SumMetric {
 
 struct AurocOptions {
   std::int64_t classes = 2;  ///< the number of classes, 2 or more
-  /// Whether outputs of several classes are logits, of which softmax() makes probabilities. If not,
-  /// they are compared as they are. Scores of two classes are in the same order either way.
+  /// Whether outputs of several classes are logits, to which softmax() is applied. If not, they are
+  /// compared as they are. Scores of two classes have the same order either way.
   bool logits = true;
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
 /// "auroc", the area under the receiver operating characteristic: the share of pairs, one sample of
 /// the class and one of the others, in which the first has the larger score, where equal scores
-/// count one half (Hanley & McNeil 1982). Exact: it keeps all scores, 8 bytes for each class and
-/// sample. With two classes the output is [n] scores of class 1, or [n, 2]. With several it is [n,
-/// C], and the value is the mean of each class against the rest, scikit-learn's roc_auc_score with
-/// multi_class="ovr". Classes without samples, or without others, are left out of the mean. NaN if
-/// none is left, or if a score is NaN.
+/// count one half (Hanley & McNeil 1982). It is exact: it keeps all scores, 8 bytes for each class
+/// and sample. With two classes the output is [n] scores of class 1, or [n, 2]. With several it is
+/// [n, C], and the value is the mean of each class against the rest, as scikit-learn's
+/// roc_auc_score with multi_class="ovr". A class that no sample has, or that all samples have, is
+/// left out of the mean. The value is NaN if no class is left, or if a score is NaN.
 class Auroc final : public Metric {
  public:
   using Options = AurocOptions;
@@ -135,8 +135,8 @@ class Auroc final : public Metric {
     Tensor scores, classes;
   };
   struct Samples {
-    Part own;  ///< its first `count` rows are taken, and written to once
-    Part all;  ///< all ranks' after combine()
+    Part own;  ///< samples of this rank; the first `count` rows are in use, each written once
+    Part all;  ///< samples of all ranks, after combine()
     std::int64_t count = 0;
     Samples separate() const;
   };

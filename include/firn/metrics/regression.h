@@ -1,4 +1,4 @@
-// Metrics of models that return numbers. Output and target have one shape and any dtypes, and each
+// Metrics for regression. Output and target have one shape and any dtypes, and each
 // element is a sample. Differences and sums are computed in f64.
 #pragma once
 
@@ -28,10 +28,10 @@ class RootMeanSquaredError final : public SumMetric {
   std::vector<Value> figures(const std::vector<double>& sums) const override;
 };
 
-/// "r2", the coefficient of determination: 1 - sum (y - t)^2 / sum (t - mean t)^2, scikit-learn's
-/// r2_score. If all targets are equal, 1 if all outputs are right, else 0. NaN for fewer than two
-/// samples. Batches are joined by their counts, means and squared distances (Chan et al. 1979), so
-/// that a large mean costs no digits.
+/// "r2", the coefficient of determination: 1 - sum (y - t)^2 / sum (t - mean t)^2, as
+/// scikit-learn's r2_score. If all targets are equal, it is 1 if all outputs are right, else 0. It
+/// is NaN for fewer than two samples. Batches are joined by their counts, means and squared
+/// distances (Chan et al. 1979), so that a large mean costs no digits.
 class R2 final : public SumMetric {
  public:
   R2();

@@ -1,5 +1,6 @@
-// Layers whose weights are divided over ranks (Shoeybi et al. 2019, Megatron-LM): a column-parallel
-// layer makes a part of its outputs, a row-parallel one takes a part of its inputs and adds up.
+// Layers whose weights are sharded over ranks (Shoeybi et al. 2019, Megatron-LM). A column-parallel
+// layer computes a part of its outputs. A row-parallel layer takes a part of its inputs, and the
+// ranks sum its outputs.
 //
 //   struct Block : nn::Module {
 //     nn::LayerNorm norm1, norm2;
@@ -13,15 +14,15 @@
 //     }
 //   };
 //
-// A layer draws the whole weights, by the random numbers of the layer of nn that it divides, and
-// keeps its part. So the same seed gives the same model on any number of ranks, and parameters that
-// are not divided are the same on all; the whole weights exist for a moment. Divided parameters are
-// marked (dist::mark_divided) if there are several ranks, so that distribute(optimizer, mesh)
-// counts all parts in the norm. Parameters are on the group's device. One rank with a group on the
-// CPU, such as Group(), has them on options.device, or the default device. All constructors throw
-// Error as those of nn, and, naming the numbers, if the ranks do not divide what they are to
-// divide. All ranks make and call the layers alike, with inputs that are the same on every rank but
-// for those that are said to be parts.
+// A layer draws the whole weights, with the random numbers of its counterpart in nn, and keeps its
+// shard. So the same seed gives the same model on any number of ranks, and parameters that are not
+// sharded are the same on all. The whole weights exist for a moment. With several ranks, sharded
+// parameters are marked (dist::mark_divided), so that distribute(optimizer, mesh) counts all shards
+// in the norm. Parameters are on the group's device. One rank with a group on the CPU, such as
+// Group(), has them on options.device, or the default device. All constructors throw Error as
+// those of nn. They also throw, naming the numbers, if the number of ranks does not divide the
+// sharded size. All ranks make and call the layers alike. Inputs are the same on every rank, unless
+// a comment says that they are parts.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +36,12 @@
 namespace firn::dist {
 
 struct ColumnParallelOptions {
-  bool bias = true;            ///< adds a bias, of which each rank has its part
+  bool bias = true;            ///< adds a bias, sharded over the ranks
   bool gather_output = false;  ///< y is whole on every rank, in place of this rank's part
   DType dtype = f32;
 };
 
-/// nn::Linear(in, out) with its outputs divided: x [..., in] -> y [..., out / ranks], this rank's.
+/// nn::Linear(in, out) with sharded outputs: x [..., in] -> y [..., out / ranks], this rank's part.
 class ColumnParallelLinear : public nn::Module {
  public:
   ColumnParallelLinear(const Group& group, std::int64_t in, std::int64_t out,
@@ -49,8 +50,8 @@ class ColumnParallelLinear : public nn::Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
-  nn::Parameter weight;  ///< [out / ranks, in]: a part
-  nn::Parameter bias;    ///< [out / ranks]: a part, or undefined
+  nn::Parameter weight;  ///< [out / ranks, in]: a shard
+  nn::Parameter bias;    ///< [out / ranks]: a shard, or undefined
 
  private:
   Group group_;
@@ -63,9 +64,9 @@ struct RowParallelOptions {
   DType dtype = f32;
 };
 
-/// nn::Linear(in, out) with its inputs divided: x [..., in / ranks] -> y [..., out], whole on every
-/// rank. Each rank's products are rounded to their dtype, then added up in f32. The bias is added
-/// after that. One rank has the bits of nn::Linear.
+/// nn::Linear(in, out) with sharded inputs: x [..., in / ranks] -> y [..., out], whole on every
+/// rank. Each rank's products are rounded to their dtype, then summed in f32. The bias is added
+/// after that. With one rank the result has the bits of nn::Linear.
 class RowParallelLinear : public nn::Module {
  public:
   RowParallelLinear(const Group& group, std::int64_t in, std::int64_t out,
@@ -74,7 +75,7 @@ class RowParallelLinear : public nn::Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
-  nn::Parameter weight;  ///< [out, in / ranks]: a part
+  nn::Parameter weight;  ///< [out, in / ranks]: a shard
   nn::Parameter bias;    ///< [out]: whole on every rank, or undefined
 
  private:
@@ -82,9 +83,9 @@ class RowParallelLinear : public nn::Module {
   bool input_is_parallel_;
 };
 
-/// nn::Embedding(vocab, dim) with its rows divided: index [...] (i64 or i32) -> [..., dim], whole
-/// on every rank, with the bits of one rank. Tied to the last layer of a language model:
-/// linear(copy_to_ranks(h, group), weight) are this rank's logits for
+/// nn::Embedding(vocab, dim) with sharded rows: index [...] (i64 or i32) -> [..., dim], whole on
+/// every rank, with the bits of one rank. To tie it to the last layer of a language model, compute
+/// this rank's logits as linear(copy_to_ranks(h, group), weight), for
 /// vocab_parallel_cross_entropy().
 class VocabParallelEmbedding : public nn::Module {
  public:
@@ -95,7 +96,7 @@ class VocabParallelEmbedding : public nn::Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(weight)
 
-  nn::Parameter weight;  ///< [vocab / ranks, dim]: a part
+  nn::Parameter weight;  ///< [vocab / ranks, dim]: a shard
 
  private:
   void check_indices(const Tensor& index) const;
@@ -103,10 +104,10 @@ class VocabParallelEmbedding : public nn::Module {
   Group group_;
 };
 
-/// nn::MultiHeadAttention(width, heads, options) with its heads, and key heads, divided: x [batch,
-/// n, width] -> [batch, n, width], whole on every rank. With dropout each rank draws numbers of its
-/// own (RankNumbers), so results with dropout are not those of one rank. options.device is the
-/// group's. A mask or bias is that of all heads, the same on every rank.
+/// nn::MultiHeadAttention(width, heads, options) with sharded heads and key heads: x [batch, n,
+/// width] -> [batch, n, width], whole on every rank. With dropout each rank draws random numbers of
+/// its own (RankNumbers), so results with dropout differ from those of one rank. options.device is
+/// the group's device. A mask or bias covers all heads, and is the same on every rank.
 class ParallelMultiHeadAttention : public nn::ModuleOf<ParallelMultiHeadAttention> {
  public:
   ParallelMultiHeadAttention(const Group& group, std::int64_t width, std::int64_t heads,
@@ -117,20 +118,20 @@ class ParallelMultiHeadAttention : public nn::ModuleOf<ParallelMultiHeadAttentio
   std::string extra_repr() const override;
   FIRN_MEMBERS(heads, bias)
 
-  nn::MultiHeadAttention heads;  ///< this rank's: parts of the projections, `out` without a bias
-  nn::Parameter bias;            ///< [width]: that of `out`, whole on every rank, or undefined
+  nn::MultiHeadAttention heads;  ///< this rank's heads: shards of the projections, no bias in `out`
+  nn::Parameter bias;            ///< [width]: bias of `out`, whole on every rank, or undefined
 
  private:
   nn::SeenKeys of_rank(nn::SeenKeys seen) const;
   Tensor finish(const Tensor& partial) const;
 
   Group group_;
-  std::int64_t heads_;  ///< of this rank
+  std::int64_t heads_;  ///< heads of this rank
   bool own_numbers_;
 };
 
-/// nn::SwiGLU(width, hidden) with its hidden units divided: x [..., width] -> [..., width], whole
-/// on every rank. options.device is the group's.
+/// nn::SwiGLU(width, hidden) with sharded hidden units: x [..., width] -> [..., width], whole on
+/// every rank. options.device is the group's device.
 class ParallelSwiGLU : public nn::Module {
  public:
   ParallelSwiGLU(const Group& group, std::int64_t width, std::int64_t hidden,
@@ -139,9 +140,9 @@ class ParallelSwiGLU : public nn::Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(gate, up, down)
 
-  /// [hidden, width], of which each rank has some rows.
+  /// Weights [hidden, width]; each rank has some rows.
   ColumnParallelLinear gate, up;
-  /// [width, hidden], of which each rank has some columns.
+  /// Weights [width, hidden]; each rank has some columns.
   RowParallelLinear down;
 
  private:

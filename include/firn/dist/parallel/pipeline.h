@@ -1,4 +1,4 @@
-// A model whose layers are divided into stages, one on each rank of mesh.pp().
+// A model whose layers are split into stages, one on each rank of mesh.pp().
 //
 //   const dist::Mesh mesh(group, {.pp = 2});
 //   Stage stage(mesh);                       // the layers of stage mesh.pp().rank()
@@ -24,19 +24,19 @@
 
 namespace firn::dist {
 
-/// Runs batches through the stages by the 1F1B schedule (Narayanan et al. 2019, PipeDream-Flush):
-/// each micro-batch is a micro-step, whose activation goes to the next stage, and whose gradient
-/// comes back. Stage s of p computes p - 1 - s micro-batches ahead, then one forward and one
+/// Runs batches through the stages by the 1F1B schedule (Narayanan et al. 2019, PipeDream-Flush).
+/// Each micro-batch is a micro-step: its activation goes to the next stage, and its gradient comes
+/// back. Stage s of p computes p - 1 - s micro-batches ahead, then one forward and one
 /// backward pass in turn. So it has at most p - s micro-batches in memory, however many a batch
 /// has.
 /// infer() runs samples through the stages without a backward pass.
 ///
-/// A stage takes one floating tensor and returns one, of any shape; the first takes what
-/// `inputs_of` returns. A weight that two stages have is two weights: tie only weights of one
-/// stage.
+/// A stage takes one floating tensor and returns one, of any shape; the first stage takes the
+/// result of `inputs_of`. Stages do not share weights: tie only weights within one stage.
 class Pipeline {
  public:
-  /// `stage` must outlive it. With one stage in mesh.pp(), run_batch() is that of the optimizer.
+  /// `stage` must outlive the pipeline. With one stage in mesh.pp(), run_batch() is that of the
+  /// optimizer.
   Pipeline(const Mesh& mesh, nn::Module& stage);
 
   /// The inputs of samples [first, last) of the batch, on the first stage.
@@ -44,38 +44,38 @@ class Pipeline {
   /// The loss of samples [first, last), from the last stage's output for them.
   using LossOf = std::function<Loss(const Tensor& output, std::int64_t first, std::int64_t last)>;
 
-  /// A whole cycle, as Optimizer::run_batch(): one step for a batch of `samples` of all copies of
-  /// the model, in micro-batches of at most `micro_batch`. Each copy computes its part. inputs_of()
-  /// is called on the first stage alone, loss_of() on the last; others may leave them out.
-  /// Gradients, losses, weights and loss scales are those of the model on one rank, to rounding.
-  /// The report and loss_totals() are the same on every stage.
+  /// Runs a whole cycle, as Optimizer::run_batch(): one step for a batch of `samples` samples of
+  /// all copies of the model, in micro-batches of at most `micro_batch`. Each copy computes its
+  /// share. Only the first stage calls inputs_of(), and only the last loss_of(); others may leave
+  /// them out. Gradients, losses, weights and loss scales are those of the model on one rank, to
+  /// rounding. The report and loss_totals() are the same on every stage.
   ///
   /// Throws Error unless distribute(optimizer, mesh) was called, in a dry run, if a function is
-  /// missing, and on every stage if samples or micro_batch differ; as run_batch() of the optimizer;
-  /// and if a stage's output does not depend on its input. Throws RankError if another stage fails.
-  /// The cycle is then dropped.
+  /// missing, and on every stage if samples or micro_batch differ. Throws Error if a stage's output
+  /// does not depend on its input, and as run_batch() of the optimizer does. Throws RankError if
+  /// another stage fails. The cycle is then dropped.
   optim::StepReport run_batch(optim::Optimizer& optimizer, std::int64_t samples,
                               std::int64_t micro_batch, const InputsOf& inputs_of,
                               const LossOf& loss_of);
-  /// The error of a function that returns a tensor says what to return.
+  /// Refuses, at compile time, a function that returns a tensor; the error says what to return.
   template <detail::GivesTensor<const Tensor&, std::int64_t, std::int64_t> Fn>
   optim::StepReport run_batch(optim::Optimizer&, std::int64_t, std::int64_t, const InputsOf&,
                               const Fn&) {
     detail::refuse_tensor_as_loss<Fn>();
   }
 
-  /// The model's output for `samples` samples, on every stage of every copy: forward passes without
-  /// gradients, in micro-batches of at most `micro_batch`, whose outputs follow one another along
-  /// the first axis. Each copy computes all samples. inputs_of() is called on the first stage
-  /// alone; others may leave it out. Stages work on several micro-batches at once, so give as many
-  /// as there are stages, or more. The modules keep their mode: call eval() first.
+  /// Returns the model's output for `samples` samples, on every stage of every copy. It runs
+  /// forward passes without gradients, in micro-batches of at most `micro_batch`, and joins their
+  /// outputs along the first axis. Each copy computes all samples. Only the first stage calls
+  /// inputs_of(); others may leave it out. Stages work on several micro-batches at once, so give at
+  /// least as many as there are stages. The modules keep their mode: call eval() first.
   ///
-  /// Throws Error if a function is missing, with several stages in a dry run, on every stage if
-  /// samples or micro_batch differ or if some call run_batch(), and if outputs cannot be put one
-  /// after another. Throws RankError if another stage fails.
+  /// Throws Error if a function is missing, with several stages in a dry run, and if outputs cannot
+  /// be joined. Throws Error on every stage if samples or micro_batch differ, or if some stages
+  /// call run_batch(). Throws RankError if another stage fails.
   Tensor infer(std::int64_t samples, std::int64_t micro_batch, const InputsOf& inputs_of);
 
-  /// The most micro-batches that were in this stage's memory at a time, in the last run_batch().
+  /// The largest number of micro-batches in this stage's memory during the last run_batch().
   std::int64_t most_in_flight() const noexcept { return most_in_flight_; }
 
  private:
