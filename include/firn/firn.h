@@ -1,5 +1,5 @@
-// Includes all public headers of firn. None of them includes a third-party header. core.h has those
-// of one process that trains: tensors, gradients, layers and optimizers.
+// Includes all public headers of firn. None of them includes a third-party header. A program that
+// trains in one process can include core.h instead: tensors, gradients, layers and optimizers.
 #pragma once
 
 #include "firn/core.h"

@@ -30,7 +30,7 @@ namespace runtime {
 
 struct DrawTape;
 
-/// What a thread is doing, as the memory report names it (firn/memory/labels.h).
+/// Names the memory report uses for the work of a thread (firn/memory/labels.h).
 struct Labels {
   const char* op = nullptr;  ///< a string literal; null: none is known
   std::uint32_t module = 0;  ///< module_number() of the innermost module that is called
@@ -103,7 +103,7 @@ struct ThreadContext : ThreadScopes {
   autograd::Cycle* cycle = nullptr;                ///< whose backward passes run
   autograd::CouplingScope* coupling = nullptr;     ///< who hears of layers that couple samples
   autograd::Trace* trace = nullptr;                ///< the innermost checkpoint() that is recorded
-  autograd::BatchParts* batch_parts = nullptr;     ///< of which this thread computes one
+  autograd::BatchParts* batch_parts = nullptr;     ///< the parts of a batch, one of which runs here
   autograd::BatchPartScope* batch_part = nullptr;  ///< the part that this thread computes
   autograd::AttributeSink* attributes = nullptr;   ///< who asks for attributes of operations
   autograd::Reading* reading = nullptr;         ///< scopes that read weights, if some are gathered

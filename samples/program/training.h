@@ -77,7 +77,7 @@ class Training {
   virtual std::string result() const = 0;
 };
 
-/// What the program says of a sample.
+/// Texts with which the program describes a sample.
 struct About {
   std::string program;         ///< in errors and in the log
   std::string purpose;         ///< for --help

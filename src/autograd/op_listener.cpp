@@ -9,7 +9,7 @@
 
 #include "autograd/op_mode.h"
 #include "base/check.h"
-#include "base/inherited.h"
+#include "base/thread/inherited.h"
 #include "firn/thread_context.h"
 
 namespace firn::autograd {

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "base/cpus.h"
+#include "base/thread/cpus.h"
 #include "firn/thread_context.h"
 
 namespace firn {

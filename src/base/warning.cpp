@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/fork.h"
+#include "base/thread/fork.h"
 #include "firn/error.h"
 
 namespace firn {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/control_groups.h"
-#include "base/cpus.h"
+#include "base/thread/cpus.h"
 #include "environment/parts.h"
 #include "firn/device.h"
 #include "firn/error.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cpus.h"
+#include "base/thread/cpus.h"
 #include "environment/parts.h"
 #include "firn/error.h"
 #include "firn/memory.h"

@@ -16,7 +16,7 @@
 #include "kernels/gemm.h"
 #include "kernels/sequence/recurrent.h"
 #include "ops/common.h"
-#include "ops/dense.h"
+#include "ops/product/dense.h"
 
 namespace firn {
 namespace {

@@ -92,9 +92,9 @@ void StepExtension::run_micro_steps(std::int64_t count, const MicroSteps& micro_
   for (std::int64_t i = 0; i < count; ++i) micro_step(i);
 }
 
-StepReport StepExtension::run_batch(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
-                                    const LossOf& loss, const MicroSteps& between) {
-  if (next_) return next_->run_batch(optimizer, samples, size, loss, between);
+StepReport StepExtension::run_batch(std::int64_t samples, std::int64_t size, const LossOf& loss,
+                                    const MicroSteps& between) {
+  if (next_) return next_->run_batch(samples, size, loss, between);
   const Share share = step.extension->share_of(samples);
   const OthersScope others(step, [&] {
     const std::int64_t first = share.size() > 0 ? share.first : 0;

@@ -111,8 +111,8 @@ class StepExtension {
   virtual void run_micro_steps(std::int64_t count, const MicroSteps& micro_step);
   /// Makes a cycle of `samples` samples in micro-batches of `size`; the last one may be smaller.
   /// `between` is MicroBatch::between.
-  virtual StepReport run_batch(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
-                               const LossOf& loss, const MicroSteps& between);
+  virtual StepReport run_batch(std::int64_t samples, std::int64_t size, const LossOf& loss,
+                               const MicroSteps& between);
   /// Sets a function that computes a loss of any samples. With sharded weights a rank without
   /// samples runs it, because all ranks must gather the same weights. An empty function removes it.
   virtual void set_loss_of_others(std::function<Loss()> loss);

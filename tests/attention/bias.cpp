@@ -5,8 +5,8 @@
 
 #include "reference.h"
 #include "support/catch.h"
-#include "support/simulator.h"
-#include "support/slow_device.h"
+#include "support/device/simulator.h"
+#include "support/device/slow_device.h"
 #include "support/threads.h"
 
 namespace firn::testing {

@@ -10,7 +10,7 @@
 #include "reference.h"
 #include "runtime/graph/captured_graph.h"
 #include "support/catch.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 
 #ifdef FIRN_HAS_CUDA
 namespace firn::testing {

@@ -4,7 +4,7 @@
 
 #include "reference.h"
 #include "support/catch.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 
 namespace firn::testing {
 namespace {

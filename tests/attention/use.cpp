@@ -5,7 +5,7 @@
 
 #include "reference.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/threads.h"
 
 namespace firn::testing {

@@ -6,7 +6,7 @@
 
 #include "firn/firn.h"
 #include "support/catch.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 #include "support/values.h"
 
 namespace firn::testing {

@@ -1,5 +1,5 @@
 // Functions that stop in their middle: order, errors, unwinding, and the modes that they have.
-#include "base/coroutine.h"
+#include "base/thread/coroutine.h"
 
 #include <stdexcept>
 #include <string>

@@ -5,8 +5,8 @@
 #include "data/loader_sets.h"
 #include "firn/firn.h"
 #include "firn/runtime/storage.h"
+#include "support/device/simulator.h"
 #include "support/matchers.h"
-#include "support/simulator.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -6,7 +6,7 @@
 #include "dlpack/foreign.h"
 #include "firn/runtime/kernel_support.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 
 namespace firn::testing {
 namespace {

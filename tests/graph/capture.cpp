@@ -9,7 +9,7 @@
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/storage.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -5,7 +5,7 @@
 #include "firn/firn.h"
 #include "firn/runtime/graph.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -7,7 +7,7 @@
 #include "firn/train/graph_step.h"
 #include "graph/steps.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -9,7 +9,7 @@
 
 #include "kernels/twins.h"
 #include "support/catch.h"
-#include "support/run_kernel.h"
+#include "support/device/run_kernel.h"
 
 namespace {
 

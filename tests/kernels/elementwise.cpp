@@ -11,8 +11,8 @@
 #include "firn/device.h"
 #include "kernels/copy.h"
 #include "support/catch.h"
+#include "support/device/run_kernel.h"
 #include "support/formulas.h"
-#include "support/run_kernel.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "kernels/elementwise.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 
 namespace firn::testing {

@@ -8,7 +8,7 @@
 
 #include "kernels/rows.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 
 namespace firn::testing {

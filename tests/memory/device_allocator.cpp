@@ -4,7 +4,7 @@
 #include "firn/runtime/storage.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -10,7 +10,7 @@
 #include "autograd/op_mode.h"
 #include "memory/sums.h"
 #include "support/catch.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -8,7 +8,7 @@
 #include "firn/runtime/storage.h"
 #include "runtime/memory/allocator.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 
 using namespace firn;

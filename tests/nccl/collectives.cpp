@@ -9,7 +9,7 @@
 #include "dist/nccl/world.h"
 #include "engine/engine.h"
 #include "nccl/ranks.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 
 namespace firn::testing {
 namespace {

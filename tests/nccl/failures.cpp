@@ -8,7 +8,7 @@
 
 #include "dist/checks.h"
 #include "nccl/ranks.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 
 namespace firn::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "firn/runtime/graph.h"
 #include "nccl/ranks.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 
 namespace firn::testing {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "support/catch.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;

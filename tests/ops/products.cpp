@@ -5,8 +5,8 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/device/slow_device.h"
 #include "support/ops/op_row.h"
-#include "support/slow_device.h"
 #include "support/values.h"
 
 namespace firn::testing {

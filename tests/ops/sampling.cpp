@@ -3,7 +3,7 @@
 #include <set>
 
 #include "support/catch.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 #include "support/threads.h"
 #include "support/values.h"
 

@@ -6,7 +6,7 @@
 
 #include "firn/runtime/rollback.h"
 #include "runtime/memory/fail_allocation.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 #include "support/threads.h"
 
 namespace firn::testing {

@@ -6,8 +6,8 @@
 
 #include "recompute/models.h"
 #include "support/catch.h"
+#include "support/device/slow_device.h"
 #include "support/matchers.h"
-#include "support/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -5,7 +5,7 @@
 
 #include "firn/firn.h"
 #include "support/catch.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 #include "support/threads.h"
 #include "support/values.h"
 

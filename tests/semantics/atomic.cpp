@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "semantics/mlp.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 
 namespace firn::testing {
 namespace {

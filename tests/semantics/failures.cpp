@@ -6,7 +6,7 @@
 #include "firn/train/graph_step.h"
 #include "runtime/memory/fail_allocation.h"
 #include "semantics/mlp.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 
 namespace firn::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "semantics/mlp.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 #include "support/threads.h"
 
 namespace firn::testing {

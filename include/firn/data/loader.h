@@ -142,9 +142,9 @@ class Loader : public io::Resumable {
   const LoaderOptions& options() const;
   /// The set whose samples it delivers.
   const Dataset& dataset() const;
-  /// What the order of the samples depends on, as a text: positions of another loader mean the same
-  /// here if the texts are equal. Batch size and threads are no part of it, unless `lengths` are
-  /// given: batches are then made with the order.
+  /// Describes all that the order of the samples depends on: positions of another loader mean the
+  /// same here if the texts are equal. Batch size and threads are no part of it, unless `lengths`
+  /// are given: batches are then made with the order.
   std::string order_description() const override;
 
   /// Behind the last batch that was delivered. In the body of a loop that is the batch in hand, and

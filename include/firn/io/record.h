@@ -25,7 +25,7 @@ class Record {
   /// {"record": kind}. Throws Error if `kind` is empty or no UTF-8.
   explicit Record(std::string_view kind);
 
-  // All throw Error if the name is empty, has been added before, or, as a text, is no UTF-8.
+  // All throw Error if the name is empty, has been added before, or, as a text, is not UTF-8.
   template <class T>
   requires std::is_arithmetic_v<T> Record& add(std::string_view name, T value) {
     if constexpr (std::same_as<T, bool>)
@@ -60,7 +60,7 @@ class Record {
   /// The object on one line, without a line break.
   std::string text() const;
   bool empty() const noexcept { return names_.empty(); }
-  /// What it was made with; empty for an object to be nested.
+  /// The kind that the constructor was given; empty for an object to be nested.
   const std::string& kind() const noexcept { return kind_; }
 
  private:

@@ -1,4 +1,4 @@
-// The interface of what a saved run can continue: a source of batches in an order that is known.
+// The interface of a source of batches that a saved run can continue, since its order is known.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct BatchPosition {
 class Resumable {
  public:
   virtual ~Resumable() = default;
-  /// Behind the last batch that was delivered.
+  /// The position behind the last batch that was delivered.
   virtual BatchPosition position() const = 0;
-  /// What the order of the samples depends on, as a text: positions of another source mean the same
-  /// here if the texts are equal.
+  /// Describes all that the order of the samples depends on: positions of another source mean the
+  /// same here if the texts are equal.
   virtual std::string order_description() const = 0;
 
  protected:
@@ -37,7 +37,7 @@ class Resumable {
   friend struct RunAccess;
   /// Samples of an epoch's order; positions reach from 0 to this number.
   virtual std::int64_t set_size() const = 0;
-  /// In front of the batch in hand; without one, position().
+  /// The position in front of the batch in hand; without one, position().
   virtual BatchPosition before_batch() const = 0;
   /// Checks a position and takes the memory that going there needs; may throw. The function that it
   /// returns goes there and does not throw.

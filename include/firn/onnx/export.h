@@ -45,7 +45,7 @@ struct OnnxOptions {
 /// file. Throws IoError if the file cannot be written.
 void export_onnx(const std::string& path, nn::Module& model, const Tensor& input,
                  const OnnxOptions& options = {});
-/// The same of a function of several tensors:
+/// Exports a function of several tensors in the same way:
 ///
 ///   io::export_onnx("net.onnx", [&](const std::vector<Tensor>& in) {
 ///     return std::vector<Tensor>{net(in[0], in[1])};

@@ -10,10 +10,10 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
-#include "ops/dense.h"
 #include "ops/gradient/again.h"
 #include "ops/loss/class_loss.h"
 #include "ops/parts.h"
+#include "ops/product/dense.h"
 
 namespace firn {
 namespace {

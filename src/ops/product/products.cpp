@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ops/dense.h"
 #include "ops/product/contraction.h"
+#include "ops/product/dense.h"
 
 namespace firn {
 

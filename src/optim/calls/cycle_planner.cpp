@@ -15,7 +15,7 @@ StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t
   auto& impl = OptimizerAccess::impl(optimizer);
   impl.require_no_cycle();
   const BatchScope batch(impl, samples);
-  return impl.extension->run_batch(optimizer, samples, size, loss, between);
+  return impl.extension->run_batch(samples, size, loss, between);
 }
 
 std::string refusal_to_split(const std::string& layer) {

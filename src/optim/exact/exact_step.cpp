@@ -228,7 +228,7 @@ void ExactStep::run_quantum(std::int64_t q, std::int64_t samples, const LossOf& 
   step.hooks.now_and_at_replay([](OptimizerImpl& of) { of.store.ledger().begin_cycle(); });
 }
 
-StepReport ExactStep::run_batch(Optimizer&, std::int64_t samples, std::int64_t, const LossOf& loss,
+StepReport ExactStep::run_batch(std::int64_t samples, std::int64_t, const LossOf& loss,
                                 const MicroSteps& between) {
   const std::string& op = step.store.op();
   constexpr std::int64_t kMostQuanta = std::int64_t{1} << 24;  // each has an entry of work

@@ -29,8 +29,8 @@ class ExactStep final : public StepExtension {
   void begin_micro_step() override;
   void run_pass(const Pass& pass) override;
   void run_micro_steps(std::int64_t count, const MicroSteps& micro_step) override;
-  StepReport run_batch(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
-                       const LossOf& loss, const MicroSteps& between) override;
+  StepReport run_batch(std::int64_t samples, std::int64_t size, const LossOf& loss,
+                       const MicroSteps& between) override;
   void draw_for_cycle() noexcept override { sums_.draw_again(); }
   bool nothing_to_flush() override;
   void combine() override;

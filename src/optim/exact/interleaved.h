@@ -13,7 +13,7 @@
 
 #include "autograd/batch_parts.h"
 #include "autograd/peers.h"
-#include "base/coroutine.h"
+#include "base/thread/coroutine.h"
 #include "kernels/math/seed.h"
 #include "optim/impl.h"
 #include "optim/store/gradient_ledger.h"

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/fork.h"
+#include "base/thread/fork.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/thread_context.h"
 #include "runtime/cuda/cuda.h"

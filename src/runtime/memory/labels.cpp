@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/fork.h"
+#include "base/thread/fork.h"
 
 namespace firn::runtime {
 

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/control_groups.h"
-#include "base/cpus.h"
+#include "base/thread/cpus.h"
 #include "firn/memory.h"
 
 namespace firn::memory {

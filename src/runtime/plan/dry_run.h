@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/cpus.h"
 #include "base/program_seed.h"
+#include "base/thread/cpus.h"
 #include "firn/device.h"
 #include "firn/ref.h"
 #include "firn/runtime/rollback.h"

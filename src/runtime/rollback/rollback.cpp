@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/inherited.h"
+#include "base/thread/inherited.h"
 #include "firn/random.h"
 #include "runtime/plan/plan_number.h"
 #include "runtime/rollback/silence.h"

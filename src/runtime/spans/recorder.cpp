@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/fork.h"
 #include "base/immortal.h"
+#include "base/thread/fork.h"
 #include "firn/memory.h"
 #include "firn/memory/labels.h"
 #include "firn/runtime/kernel_support.h"
@@ -65,7 +65,7 @@ std::mutex& session_mutex() { return session().mutex; }
 /// Spans of one thread.
 struct OfThread {
   Span* innermost = nullptr;
-  ThreadSpans* log = nullptr;  ///< of the session, for which it was opened
+  ThreadSpans* log = nullptr;  ///< the log that was opened for the session
   std::uint64_t session = 0;
   Device last_device = Device::cpu();  ///< of its last kernel
 };

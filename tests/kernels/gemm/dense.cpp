@@ -10,8 +10,8 @@
 #include "firn/firn.h"
 #include "kernels/gemm/ways.h"
 #include "support/catch.h"
+#include "support/device/simulator.h"
 #include "support/epilogue_bounds.h"
-#include "support/simulator.h"
 
 using namespace firn;
 using firn::testing::gelu_error;

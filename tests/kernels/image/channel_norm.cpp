@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/threads.h"
 #include "support/values.h"
 
@@ -312,7 +312,9 @@ void check_gradients(const Case& c) {
   }
 }
 
-TEST_CASE("gradients of every dtype, order and kind of cell", "[once]") { for_each_case(check_gradients); }
+TEST_CASE("gradients of every dtype, order and kind of cell", "[once]") {
+  for_each_case(check_gradients);
+}
 
 TEST_CASE("gradients of channels so large that many tasks or blocks share one") {
   for (const Order order : {Order::row_major, Order::channels_last}) {

@@ -13,7 +13,7 @@
 #include "runtime/graph/captured_graph.h"
 #include "support/catch.h"
 #include "support/convolution.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/values.h"
 #ifdef FIRN_HAS_CUDA
 #include "kernels/cuda/conv/parts.h"

@@ -12,7 +12,7 @@
 
 #include "kernels/resample.h"
 #include "support/catch.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 #include "support/threads.h"
 #include "support/values.h"
 

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "support/catch.h"
+#include "support/device/slow_device.h"
 #include "support/ops/op_row.h"
-#include "support/slow_device.h"
 #include "support/threads.h"
 #include "support/values.h"
 

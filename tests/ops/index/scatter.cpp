@@ -1,7 +1,7 @@
 // Adding at positions, and positions that values decide.
 #include "support/catch.h"
+#include "support/device/slow_device.h"
 #include "support/ops/op_row.h"
-#include "support/slow_device.h"
 #include "support/threads.h"
 #include "support/values.h"
 

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "support/catch.h"
+#include "support/device/slow_device.h"
 #include "support/ops/op_row.h"
-#include "support/slow_device.h"
 #include "support/threads.h"
 #include "support/values.h"
 

@@ -6,7 +6,7 @@
 
 #include "kernels/scan.h"
 #include "support/catch.h"
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 #include "support/threads.h"
 #include "support/values.h"
 

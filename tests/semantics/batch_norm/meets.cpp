@@ -2,7 +2,7 @@
 // and failures, and the warning of the mode that does not follow the cycle.
 #include "runtime/memory/fail_allocation.h"
 #include "semantics/batch_norm/net.h"
-#include "support/simulator.h"
+#include "support/device/simulator.h"
 
 namespace firn::testing {
 namespace {

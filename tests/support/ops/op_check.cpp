@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "firn/runtime/storage.h"
 #include "support/catch.h"
+#include "support/device/slow_device.h"
 #include "support/golden.h"
-#include "support/slow_device.h"
 
 namespace firn::testing {
 

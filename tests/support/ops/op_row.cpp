@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "support/catch.h"
+#include "support/device/slow_device.h"
 #include "support/dry_run.h"
 #include "support/ops/op_check.h"
-#include "support/slow_device.h"
 
 namespace firn::testing {
 

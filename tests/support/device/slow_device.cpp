@@ -1,5 +1,5 @@
 // Compiled apart: a definition for all tests would keep presets from sharing what they compile.
-#include "support/slow_device.h"
+#include "support/device/slow_device.h"
 
 #include "firn/device.h"
 

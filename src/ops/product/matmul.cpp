@@ -8,8 +8,8 @@
 #include "kernels/gemm.h"
 #include "kernels/settings/settings.h"
 #include "ops/common.h"
-#include "ops/dense.h"
 #include "ops/gradient/again.h"
+#include "ops/product/dense.h"
 #include "ops/switch.h"
 
 namespace firn {

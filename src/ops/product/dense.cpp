@@ -1,7 +1,7 @@
 // Chains of dense layers as one op, with one or two launches per layer forward. Backward has one
 // launch for the gradients of weight and bias, and one for the data with the activation's
 // derivative in its epilogue.
-#include "ops/dense.h"
+#include "ops/product/dense.h"
 
 #include <utility>
 #include <vector>

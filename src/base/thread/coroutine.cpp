@@ -1,4 +1,4 @@
-#include "base/coroutine.h"
+#include "base/thread/coroutine.h"
 
 #include <condition_variable>
 #include <exception>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/inherited.h"
+#include "base/thread/inherited.h"
 
 namespace firn {
 namespace {
