@@ -18,6 +18,14 @@ std::string last_line(const Ran& ran) {
   return lines_of(ran.out).back();
 }
 
+/// The first number behind `before` in the output: "0.3186".
+std::string number_behind(const Ran& ran, const std::string& before) {
+  std::smatch found;
+  CAPTURE(ran.out);
+  REQUIRE(std::regex_search(ran.out, found, std::regex(before + R"( +(\d+\.\d{4}))")));
+  return found[1];
+}
+
 }  // namespace
 
 TEST_CASE("fashion_mnist: learns in each precision, and ends with the test accuracy",
@@ -36,7 +44,7 @@ TEST_CASE("fashion_mnist: learns in each precision, and ends with the test accur
   }
 }
 
-TEST_CASE("fashion_mnist: the full program with the same options gets the same accuracy",
+TEST_CASE("fashion_mnist: the full program with the same options gets the same loss and accuracy",
           "[host][training]") {
   const SmallSet set(1000, 500);
   const std::vector<std::vector<std::string>> small = {
@@ -48,8 +56,9 @@ TEST_CASE("fashion_mnist: the full program with the same options gets the same a
     INFO(i);
     one.insert(one.end(), {"--epochs", "1"});
     other.insert(other.end(), {"--epochs", "1"});
-    const std::string accuracy = last_line(run_small(set, one));
-    CHECK(accuracy == last_line(set.run(other)));
+    const Ran by_one = run_small(set, one), by_other = set.run(other);
+    CHECK(last_line(by_one) == last_line(by_other));
+    CHECK(number_behind(by_one, "epoch 1  loss") == number_behind(by_other, "\n +1"));
   }
 }
 
