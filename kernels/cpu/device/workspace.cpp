@@ -8,8 +8,6 @@
 
 namespace firn::kernels::cpu {
 
-thread_local constinit ThreadState thread_state;
-
 namespace {
 
 constinit std::atomic<std::uint64_t> too_small{0};
