@@ -115,6 +115,10 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
 }
 
 Optimizer::Impl::~Impl() {
+  // A destructor that throws ends the program with this message. Otherwise the pass that is running
+  // would continue in freed memory.
+  FIRN_CHECK(passes == 0, store.op(), "keep the optimizer until backward() has returned",
+             "it is destroyed while a backward pass of its cycle is running");
   try {
     members.tell_waiting(store.step_state().view());
     drop_members();

@@ -38,6 +38,9 @@ void adopt_gradients(OptimizerImpl& impl) {
 bool adopt_rest(OptimizerImpl& impl) {
   const std::uint32_t version = version_of_state(impl);
   if (version == impl.notes.state_version || impl.hooks.capturing()) return false;
+  FIRN_CHECK(!impl.call.maker, impl.store.op(),
+             fmt::format("load a run, or copy into state(), before or after {}", impl.call.maker),
+             "the optimizer's state was written inside the function of {}", impl.call.maker);
   const ParamStore::HostState s = impl.store.host_state();
   impl.notes.lr = check_copied(impl, s);
   impl.store.note_seen(s.step.last);

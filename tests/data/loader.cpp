@@ -402,6 +402,35 @@ TEST_CASE("loader: calls that make no sense are refused", "[host]") {
   CHECK(ids_of(here, 0).size() == 10);
 }
 
+TEST_CASE("loader: its own data set cannot use it, and the batch that tries to says so", "[host]") {
+  Loader* self = nullptr;
+  Loader loader(data::Dataset(4,
+                              [&self](std::int64_t i) {
+                                if (i == 2) {
+                                  for (auto& batch : *self) (void)batch;
+                                }
+                                return Sample{full({1}, double(i), f32, Device::cpu())};
+                              }),
+                {.batch = 2, .device = Device::cpu()});
+  self = &loader;
+  auto at = loader.begin();
+  CHECK(values_of((*at).x()) == std::vector<double>{0, 1});
+  CHECK(mentions(error_of([&] { ++at; }), {"[Loader]", "sample 2", "its own data set uses it"}));
+  // The position stays before the batch, as after any sample that throws.
+  CHECK(loader.position().sample == 2);
+}
+
+TEST_CASE("loader: a batch of other rows than samples cannot be cut", "[host]") {
+  const auto sum = [](std::span<const Sample> samples) {
+    return Sample{full({1}, double(samples.size()), f32, Device::cpu())};
+  };
+  Loader loader(noisy_set(4), {.batch = 4, .collate = sum, .device = Device::cpu()});
+  const auto& batch = *loader.begin();
+  CHECK(values_of(batch.x()) == std::vector<double>{4});
+  CHECK(mentions(error_of([&] { batch.part(0, 2); }),
+                 {"[LoaderBatch]", "field 0 of 4 samples is [1] f32", "one row for each sample"}));
+}
+
 TEST_CASE("loader: memory is the data's, and batches are on the loader's device") {
   Loader loader(noisy_set(64), {.batch = 16, .workers = 2});
   const auto iterator = loader.begin();

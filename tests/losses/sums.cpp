@@ -42,7 +42,7 @@ TEST_CASE("two heads on one target add up: they count the same class numbers") {
          nll_loss(log_softmax(x), y, {.class_weights = w}))
             .weight.item() == 4);
 
-  const char* const differ = "divided by different numbers";
+  const char* const differ = "not known to be divided by the same number";
   const auto refuses = [&](const Loss& a, const Loss& b) {
     refused("Loss + Loss", {differ, "mean_per", "per(a)"}, [&] { a + b; });
   };
@@ -72,7 +72,7 @@ TEST_CASE("losses of two denominators: refused, unless the caller says per or me
   const Loss ce = cross_entropy(x, classes());
   const Loss mse = mse_loss(r, zeros({2, 2}, f64));
   refused("Loss + Loss",
-          {"different numbers", "the classes counted in [2] i64 cpu", ", and 4", "b.mean_per(a)"},
+          {"by the same number", "the classes counted in [2] i64 cpu", ", and 4", "b.mean_per(a)"},
           [&] { ce + 0.1 * mse; });
   refused("Loss + Loss", {"4, and 6"}, [&] { mse + mse_loss(x, zeros({2, 3}, f64)); });
 

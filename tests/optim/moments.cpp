@@ -1,12 +1,16 @@
 // Calls at a moment at which an optimizer does not take them: from a hook while its backward pass
 // is running, and from the function that a whole cycle is made of.
+#include <exception>
+#include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "data/files.h"
 #include "optim/problem.h"
+#include "support/in_child.h"
 
 namespace firn::testing {
 namespace {
@@ -34,6 +38,38 @@ std::vector<std::pair<const char*, std::function<void(optim::Optimizer&, const T
          opt.step_two_pass(
              1, [&](std::int64_t) { return w * 1.0; },
              [](const Tensor& all) { return mse_loss(all, zeros({1})); });
+       }},
+  };
+}
+
+using Make = std::function<void(optim::Optimizer&, const Tensor&, const std::function<void()>&)>;
+
+/// The calls that make a whole cycle, by name. The function given to each calls `inside` in the
+/// middle of the cycle.
+std::vector<std::pair<std::string, Make>> makers() {
+  return {
+      {"run_cycle()",
+       [](auto& opt, auto& w, auto& inside) {
+         opt.run_cycle(2, [&](std::int64_t i) {
+           if (i == 1) inside();
+           return mse_loss(w, ones({1}));
+         });
+       }},
+      {"run_batch()",
+       [](auto& opt, auto& w, auto& inside) {
+         opt.run_batch(2, 1, [&](std::int64_t first, std::int64_t) {
+           if (first == 1) inside();
+           return mse_loss(w, ones({1}));
+         });
+       }},
+      {"step_two_pass()",
+       [](auto& opt, auto& w, auto& inside) {
+         opt.step_two_pass(
+             2, [&](std::int64_t) { return w * 1.0; },
+             [&](const Tensor& all) {
+               inside();
+               return mse_loss(all, ones({2}));
+             });
        }},
   };
 }
@@ -125,33 +161,7 @@ TEST_CASE("after a pass whose hook has thrown, the cycle is broken and no pass i
 }
 
 TEST_CASE("the function of a whole cycle only computes: calls that change the cycle are refused") {
-  using Make = std::function<void(optim::Optimizer&, const Tensor&, const std::function<void()>&)>;
-  const std::vector<std::pair<std::string, Make>> makers{
-      {"run_cycle()",
-       [](auto& opt, auto& w, auto& inside) {
-         opt.run_cycle(2, [&](std::int64_t i) {
-           if (i == 1) inside();
-           return mse_loss(w, ones({1}));
-         });
-       }},
-      {"run_batch()",
-       [](auto& opt, auto& w, auto& inside) {
-         opt.run_batch(2, 1, [&](std::int64_t first, std::int64_t) {
-           if (first == 1) inside();
-           return mse_loss(w, ones({1}));
-         });
-       }},
-      {"step_two_pass()",
-       [](auto& opt, auto& w, auto& inside) {
-         opt.step_two_pass(
-             2, [&](std::int64_t) { return w * 1.0; },
-             [&](const Tensor& all) {
-               inside();
-               return mse_loss(all, ones({2}));
-             });
-       }},
-  };
-  for (const auto& [maker, make] : makers)
+  for (const auto& [maker, make] : makers())
     for (const auto& [name, call] : calls()) {
       CAPTURE(maker, name);
       Tensor w = parameter({0}, {1}), other = parameter({0}, {1});
@@ -171,6 +181,63 @@ TEST_CASE("the function of a whole cycle only computes: calls that change the cy
       CHECK(opt.last_report().weight() == 2);
       CHECK(w.item() == 0.5);
     }
+}
+
+TEST_CASE("the function of a whole cycle writes no state of its optimizer") {
+  for (const auto& [maker, make] : makers()) {
+    CAPTURE(maker);
+    Tensor w = parameter({0}, {1});
+    optim::SGD opt({w}, {.lr = 0.25, .momentum = 0.5});
+    make(opt, w, [] {});
+    const test::TempFolder folder;
+    const std::string path = folder.file("run");
+    io::save_run(path, {opt});
+    CHECK(w.item() == 0.5);
+    const std::string error = error_of(
+        [&make = make, &opt, &w, &path] { make(opt, w, [&] { io::load_run(path, {opt}); }); });
+    CHECK(mentions(error, {"[SGD]", "state was written inside the function of", maker.c_str(),
+                           "before or after"}));
+    // The cycle was dropped, and the state is the one that was loaded.
+    CHECK(w.item() == 0.5);
+    CHECK(opt.last_report().micro_steps() == 0);
+    make(opt, w, [] {});
+    CHECK(w.item() == 1);
+    // A state that is loaded between two cycles is taken over, as before.
+    io::load_run(path, {opt});
+    CHECK(w.item() == 1);
+    make(opt, w, [] {});
+    CHECK(w.item() == 1.25);
+  }
+}
+
+TEST_CASE("an optimizer that is destroyed in its own backward pass ends the program in words") {
+  const test::TempFolder folder;
+  static std::string said_at;
+  said_at = folder.file("said");
+  CHECK(in_child([] {
+          std::set_terminate([] {
+            try {
+              std::rethrow_exception(std::current_exception());
+            } catch (const std::exception& e) {
+              std::ofstream(said_at) << e.what();
+            }
+            ::_exit(0);
+          });
+          const Tensor w = parameter({0}, {1});
+          std::optional<optim::SGD> opt(std::in_place, {w}, optim::SGDOptions{.lr = 1});
+          add_hook(w, [&](const Tensor&) {
+            opt.reset();
+            return Tensor();
+          });
+          opt->backward(objective(w, {1}));
+          return std::string("it went on");
+        }) == "");
+  std::ifstream file(said_at);
+  std::string said;
+  std::getline(file, said);
+  CHECK(said ==
+        "[SGD] it is destroyed while a backward pass of its cycle is running; hint: keep the "
+        "optimizer until backward() has returned");
 }
 
 }  // namespace

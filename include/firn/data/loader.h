@@ -80,7 +80,8 @@ struct LoaderBatch {
   const Tensor& y() const { return (*this)[1]; }
   /// Samples [first, last) of the batch of all ranks, as views: what the function of run_batch() is
   /// asked for. Throws Error unless this rank has all of them: the loader and the optimizer then
-  /// divide batches differently, or BadSample::skip has left one out.
+  /// divide batches differently, or BadSample::skip has left one out. Throws Error for a field that
+  /// does not have one row for each sample, which a `collate` of your own may return.
   LoaderBatch part(std::int64_t first, std::int64_t last) const;
 };
 
@@ -118,7 +119,8 @@ struct LoaderStats {
 /// back, and with it the loop that was under way at that time. A loop cannot be part of a captured
 /// graph.
 ///
-/// One thread at a time uses a loader. It runs its own threads from the first batch on; each
+/// One thread at a time uses a loader, and its data set does not use it: such calls throw Error
+/// while a batch is made. It runs its own threads from the first batch on; each
 /// computes on one CPU thread. A child of fork() starts threads of its own.
 class Loader : public io::Resumable {
  public:

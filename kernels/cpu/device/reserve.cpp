@@ -17,7 +17,11 @@ Reserve::Reserve(std::size_t bytes, std::size_t code) : outer_(thread_state.rese
   if (pages && pages != MAP_FAILED) munmap(pages, code);
   std::free(block);
   if (!block) throw OutOfMemory("no memory left for a call of oneDNN", bytes);
-  if (pages == MAP_FAILED) throw OutOfMemory("no pages left for the code of oneDNN", code);
+  if (pages == MAP_FAILED)
+    throw OutOfMemory(
+        "no address space left for the code that oneDNN generates (a limit of `ulimit -v`, or a "
+        "system that allows no memory that is both writable and executable)",
+        code);
   thread_state.reserved = bytes;
 }
 Reserve::~Reserve() { thread_state.reserved = outer_; }

@@ -1,6 +1,7 @@
 #include "firn/data/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <utility>
@@ -73,8 +74,25 @@ struct Loader::State {
     closed = true;
     feed.close();
   }
+  /// While alive, a thread moves the loader. Throws Error if another thread does, or if the data
+  /// set of this loader calls it while it makes a batch.
+  class Moving {
+   public:
+    explicit Moving(State& s) : state_(s) {
+      FIRN_CHECK(!s.moving_.exchange(true), kOp,
+                 "give each thread a loader of its own, and a data set none that reads it",
+                 "the loader is at work: another thread or its own data set uses it meanwhile");
+    }
+    ~Moving() { state_.moving_ = false; }
+    Moving(const Moving&) = delete;
+    Moving& operator=(const Moving&) = delete;
+
+   private:
+    State& state_;
+  };
 
  private:
+  std::atomic<bool> moving_ = false;
   std::uint64_t loops_ = 0;  ///< begun so far
   bool warned_ = false;
   Clock::time_point first_asked;
@@ -156,8 +174,14 @@ LoaderBatch LoaderBatch::part(std::int64_t begin, std::int64_t end) const {
                   .position = position,
                   .first = begin,
                   .total = total};
-  for (const Tensor& field : fields)
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const Tensor& field = fields[i];
+    FIRN_CHECK(field.rank() > 0 && field.size(0) == size(), "LoaderBatch",
+               "let collate return one row for each sample, or take the fields as they are",
+               "field {} of {} samples is {}: it cannot be cut by samples", i, size(),
+               describe(field));
     out.fields.push_back(field.slice(0, begin - first, end - first));
+  }
   return out;
 }
 
@@ -202,6 +226,7 @@ std::function<void()> Loader::prepare_seek(LoaderPosition position) const {
                  position.sample <= dataset().size(),
              kOp, "was it saved for another set?", "no position {} of epoch {} in a set of {}",
              position.sample, position.epoch, dataset().size());
+  const State::Moving moving(*state_);
   State::about_to_move(state_);
   return [s = state_, position] { s->move_to(position); };
 }
@@ -223,17 +248,23 @@ Loader::Epoch::Epoch(std::shared_ptr<State> state, std::int64_t number)
     : state_(std::move(state)), number_(number) {}
 
 Loader::Iterator Loader::Epoch::begin() const {
-  if (const State::Place& at = state_->at; at.position.epoch != number_ || !at.goes_on) {
-    State::about_to_move(state_);
-    state_->move_to({number_, 0});
+  {
+    const State::Moving moving(*state_);
+    if (const State::Place& at = state_->at; at.position.epoch != number_ || !at.goes_on) {
+      State::about_to_move(state_);
+      state_->move_to({number_, 0});
+    }
   }
   return Iterator(state_);
 }
 
 Loader::Iterator::Iterator(std::shared_ptr<State> state) : state_(std::move(state)) {
-  State::about_to_move(state_);
-  state_->begin_loop();
-  loop_ = state_->at.loop;
+  {
+    const State::Moving moving(*state_);
+    State::about_to_move(state_);
+    state_->begin_loop();
+    loop_ = state_->at.loop;
+  }
   advance();
 }
 
@@ -241,6 +272,7 @@ void Loader::Iterator::advance() try {
   State& s = *state_;
   FIRN_CHECK(!s.closed, kOp, "keep the loader as long as the loop",
              "the loader of this loop is gone");
+  const State::Moving moving(s);
   FIRN_CHECK(loop_ != s.at.at_end, kOp, "begin() or epoch() starts the next one",
              "this loop has come to its end");
   FIRN_CHECK(loop_ == s.at.loop, kOp,

@@ -95,10 +95,12 @@ Loss operator+(const Loss& a, const Loss& b) {
              "begin a sum with its first loss: Loss total = first; or keep it in a "
              "std::optional<Loss>",
              "the {} operand is an empty Loss", a.weight.defined() ? "second" : "first");
-  FIRN_CHECK(same_denominator(a, b), "Loss + Loss",
-             "to add the means write a + b.mean_per(a); to add the sums over a's, a + b.per(a)",
-             "a and b are divided by different numbers: {}, and {}", describe(a.count),
-             describe(b.count));
+  FIRN_CHECK(
+      same_denominator(a, b), "Loss + Loss",
+      "to add the means write a + b.mean_per(a); to add the sums over a's, a + b.per(a); losses "
+      "made by hand may share one weight tensor",
+      "a and b are not known to be divided by the same number: {}, and {}", describe(a.count),
+      describe(b.count));
   Loss total = a;
   total.sum = add(a.sum, b.sum);
   total.coupled = a.coupled || b.coupled;

@@ -7,29 +7,31 @@
 
 #include "firn/ops/losses.h"
 #include "optim/impl.h"
+#include "optim/saved_state.h"
 
 namespace firn::optim {
 
-/// While alive, `call` makes a whole cycle and runs the user's function. That function must not
-/// make such calls itself.
+/// While alive, `call` makes a whole cycle and runs the user's function. That function must neither
+/// make such calls itself nor write into the optimizer's state: adopt_state() refuses it then.
 class MakerScope {
  public:
-  MakerScope(OptimizerImpl& impl, const char* call) noexcept
-      : impl_(impl), outer_(std::exchange(impl.call.maker, call)) {}
+  MakerScope(OptimizerImpl& impl, const char* call) : impl_(impl) {
+    if (!runtime::dry_run()) adopt_state(impl);
+    outer_ = std::exchange(impl.call.maker, call);
+  }
   ~MakerScope() { impl_.call.maker = outer_; }
   MakerScope(const MakerScope&) = delete;
   MakerScope& operator=(const MakerScope&) = delete;
 
  private:
   OptimizerImpl& impl_;
-  const char* outer_;
+  const char* outer_ = nullptr;
 };
 
 /// While alive, run_batch() computes a batch of `samples` samples.
 class BatchScope {
  public:
-  BatchScope(OptimizerImpl& impl, std::int64_t samples) noexcept
-      : impl_(impl), maker_(impl, "run_batch()") {
+  BatchScope(OptimizerImpl& impl, std::int64_t samples) : impl_(impl), maker_(impl, "run_batch()") {
     impl.call.batch = samples;
   }
   ~BatchScope() { impl_.call.batch = 0; }
