@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_string.h"
+
 namespace firn::io {
 
 /// Most names in one object that are written or read: tensors, or metadata entries. This bounds the
@@ -89,8 +91,7 @@ class JsonReader {
   std::size_t at_ = 0;
 };
 
-/// `text` as a JSON string (RFC 8259, section 7).
-std::string json_string(std::string_view text);
+using firn::json_string;
 
 /// Where `text` is no UTF-8 (RFC 3629): the first byte of what no character is; npos if it is all
 /// UTF-8.

@@ -11,11 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/protobuf.h"
 #include "firn/tensor.h"
 #include "onnx/model.h"
-#include "onnx/proto.h"
 
 namespace firn::io::onnx {
+
+using protobuf::Message;
 
 /// An attribute of a node: an integer, a float, integers, a text or texts.
 struct NodeAttribute {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/json_string.h"
 #include "firn/memory/labels.h"
 #include "runtime/memory/accounts.h"
 #include "runtime/memory/allocator.h"
@@ -19,21 +20,6 @@ std::size_t sum(const BytesByOwner& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
 }
 
-/// `text` as a JSON string.
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (code < 0x20) {
-      out += fmt::format("\\u{:04x}", code);
-    } else {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
 std::string json_of(const BytesByOwner& bytes) {
   std::string out = "{";
   for (std::size_t i = 0; i < bytes.size(); ++i)
@@ -44,7 +30,7 @@ std::string json_of(const BytesByOwner& bytes) {
 /// The members of an object.
 std::string members_of(const BlockReport& b) {
   return fmt::format("\"bytes\": {}, \"owner\": \"{}\", \"module\": {}, \"op\": {}", b.bytes,
-                     to_string(b.owner), quoted(b.module), quoted(b.op));
+                     to_string(b.owner), json_string(b.module), json_string(b.op));
 }
 
 /// "[a,\n  b]"
@@ -96,12 +82,12 @@ std::string MemoryReport::json() const try {
   std::string out = fmt::format(
       "{{\"device\": \"{}\", \"total\": {}, \"peak\": {}, \"peak_op\": {}, \"reserved\": {}, "
       "\"reserved_peak\": {}, \"limit\": {}, \"cached\": {}, \"rounding\": {},\n",
-      to_string(device), stats.total.current, stats.total.peak, quoted(peak_op), stats.reserved,
-      stats.reserved_peak, stats.limit, cached(), rounding());
+      to_string(device), stats.total.current, stats.total.peak, json_string(peak_op),
+      stats.reserved, stats.reserved_peak, stats.limit, cached(), rounding());
   out += fmt::format(" \"owners\": {{\"now\": {}, \"at_peak\": {}}},\n", json_of(now),
                      json_of(stats.at_peak));
   const std::string rows = json_array(modules, [](const Module& m) {
-    return fmt::format("{{\"path\": {}, \"now\": {}, \"at_peak\": {}}}", quoted(m.path),
+    return fmt::format("{{\"path\": {}, \"now\": {}, \"at_peak\": {}}}", json_string(m.path),
                        json_of(m.now), json_of(m.at_peak));
   });
   const std::string blocks =

@@ -3,17 +3,20 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
 
+#include "base/protobuf.h"
 #include "tools/report/log/facts.h"
 #include "tools/report/log/format.h"
 #include "tools/report/write/file.h"
 
 namespace firn::report {
 namespace {
+
+using protobuf::little_endian;
+using protobuf::Message;
 
 constexpr std::size_t kLongestText = 2000;
 
@@ -26,55 +29,6 @@ constexpr std::array<std::uint32_t, 256> crc_table() {
   }
   return table;
 }
-
-std::string little_endian(std::uint64_t x, int bytes) {
-  std::string out;
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(x >> (8 * i) & 0xff);
-  return out;
-}
-
-// ---- A protobuf message, field by field
-// ----------------------------------------------------------
-
-enum Wire { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
-
-class Message {
- public:
-  Message& integer(int field, std::int64_t x) {
-    key(field, varint);
-    put(static_cast<std::uint64_t>(x));
-    return *this;
-  }
-  Message& f64(int field, double x) {
-    key(field, fixed64);
-    text_ += little_endian(std::bit_cast<std::uint64_t>(x), 8);
-    return *this;
-  }
-  Message& f32(int field, float x) {
-    key(field, fixed32);
-    text_ += little_endian(std::bit_cast<std::uint32_t>(x), 4);
-    return *this;
-  }
-  Message& text(int field, std::string_view x) {
-    key(field, bytes);
-    put(x.size());
-    text_ += x;
-    return *this;
-  }
-  Message& message(int field, const Message& m) { return text(field, m.text_); }
-  const std::string& data() const { return text_; }
-
- private:
-  void put(std::uint64_t x) {
-    for (; x >= 0x80; x >>= 7) text_ += static_cast<char>(x | 0x80);
-    text_ += static_cast<char>(x);
-  }
-  void key(int field, Wire wire) {
-    put(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire));
-  }
-
-  std::string text_;
-};
 
 /// Summary.Value: tag 1, simple_value 2.
 Message scalar(const std::string& tag, double value) {
@@ -130,11 +84,11 @@ class Events {
 
  private:
   void write(const Message& event) {
-    const std::string length = little_endian(event.data().size(), 8);
+    const std::string length = little_endian(event.bytes().size(), 8);
     file_.write(length);
     file_.write(little_endian(masked_crc32c(length), 4));
-    file_.write(event.data());
-    file_.write(little_endian(masked_crc32c(event.data()), 4));
+    file_.write(event.bytes());
+    file_.write(little_endian(masked_crc32c(event.bytes()), 4));
   }
 
   OutputFile file_;

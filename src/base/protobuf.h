@@ -1,5 +1,5 @@
-// Encoding of protobuf messages, field by field: as much of the wire format as ONNX files need
-// (https://protobuf.dev/programming-guides/encoding).
+// Encodes protobuf messages field by field. It covers the wire types that ONNX files and
+// TensorBoard events use (https://protobuf.dev/programming-guides/encoding).
 #pragma once
 
 #include <bit>
@@ -9,7 +9,14 @@
 #include <string_view>
 #include <utility>
 
-namespace firn::io::onnx {
+namespace firn::protobuf {
+
+/// Returns the lowest `count` bytes of x, the lowest one first.
+inline std::string little_endian(std::uint64_t x, int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += static_cast<char>(x >> (8 * i) & 0xff);
+  return out;
+}
 
 /// A message's bytes. Fields are written in the order of the calls.
 class Message {
@@ -21,7 +28,12 @@ class Message {
   }
   Message& f32(int field, float x) {
     key(field, kFixed32);
-    little_endian(std::bit_cast<std::uint32_t>(x));
+    bytes_ += little_endian(std::bit_cast<std::uint32_t>(x), 4);
+    return *this;
+  }
+  Message& f64(int field, double x) {
+    key(field, kFixed64);
+    bytes_ += little_endian(std::bit_cast<std::uint64_t>(x), 8);
     return *this;
   }
   Message& text(int field, std::string_view x) {
@@ -30,7 +42,7 @@ class Message {
     return *this;
   }
   Message& message(int field, const Message& m) { return text(field, m.bytes_); }
-  /// What stands before a message of `bytes` bytes, which follows.
+  /// Writes the key and the length of a message of `bytes` bytes. The caller writes these next.
   Message& head(int field, std::size_t bytes) {
     key(field, kBytes);
     put(bytes);
@@ -41,7 +53,7 @@ class Message {
   void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
 
  private:
-  enum Wire : std::uint8_t { kVarint = 0, kBytes = 2, kFixed32 = 5 };
+  enum Wire : std::uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
   void put(std::uint64_t x) {
     for (; x >= 0x80; x >>= 7) bytes_ += static_cast<char>(x | 0x80);
@@ -50,11 +62,8 @@ class Message {
   void key(int field, Wire wire) {
     put(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire));
   }
-  void little_endian(std::uint32_t x) {
-    for (int i = 0; i < 4; ++i) bytes_ += static_cast<char>(x >> (8 * i) & 0xff);
-  }
 
   std::string bytes_;
 };
 
-}  // namespace firn::io::onnx
+}  // namespace firn::protobuf
