@@ -55,8 +55,8 @@ class Command(unittest.TestCase):
         for name, text in (("nvcc", NVCC), ("cuobjdump", CUOBJDUMP), ("nvdisasm", NVDISASM)):
             self.put(f"bin/{name}", text).chmod(0o755)
         self.put("docs/gpu.md", "# A page\n<!-- kernel-report -->\n<!-- end of kernel-report -->\nits end\n")
-        self.put("kernels/cuda/report/families.tsv", "copies\trows/copy\tcopy.*\t1\t1\t0.9\n")
-        self.put("kernels/cuda/report/exceptions.tsv", "")
+        self.put("scripts/kernel_report/kept/families.tsv", "copies\trows/copy\tcopy.*\t1\t1\t0.9\n")
+        self.put("scripts/kernel_report/kept/exceptions.tsv", "")
         for name in ("rows/copy", "rows/sum"):
             self.put(f"kernels/cuda/{name}.cu", "")
         self.configure()
@@ -103,7 +103,7 @@ class Command(unittest.TestCase):
             self.assertIn("rows/copy: copy: main path 3 instructions for 32 bytes -> 4 for 32\n", said)
             self.assertIn("3 kernels, 3 findings", said)
             self.assertIn("The code: scripts/kernel-report --code 'copy' --source rows/copy\n", said)
-            self.assertIn("a line in kernels/cuda/report/exceptions.tsv", said)
+            self.assertIn("a line in scripts/kernel_report/kept/exceptions.tsv", said)
             self.assertIn("scripts/kernel-report --write", said)
             self.assertEqual(said.count("\n  ["), 1)  # one explanation for one rule
             self.says(1, "rows/copy: copy:", "--check", "--source", "rows/*")
@@ -185,7 +185,7 @@ class Command(unittest.TestCase):
         self.says(2, "not allowed with", "--check", "--write")
 
     def test_damaged_figures(self):
-        path = self.root / "kernels/cuda/report/figures.tsv"
+        path = self.root / "scripts/kernel_report/kept/figures.tsv"
         whole = path.read_text()
         for text, words in ((whole[:-30], "figures.tsv:6: "), (whole[:-1], "figures.tsv:6: the file ends in the middle"),
                             ("", "does not begin with"), (whole.replace("\tregisters", ""), "the names of 16 columns"),
@@ -204,7 +204,7 @@ class Command(unittest.TestCase):
                 ("families", "copies\trows/copy\tcopy(\t1\t1\t0.9", ":1: missing )"),
                 ("families", "copies\trows/copy\tcopy\tone\t1\t0.9", ":1: invalid literal"),
                 ("families", "copies\trows/copy\tcopy\t1\t1\t0", ":1: a share of 0")):
-            path = self.root / f"kernels/cuda/report/{name}.tsv"
+            path = self.root / f"scripts/kernel_report/kept/{name}.tsv"
             before = path.read_text()
             path.write_text(line + "\n")
             self.says(2, words)

@@ -4,7 +4,7 @@
 set -euo pipefail
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/scripts" "$work/docs" "$work/tests/a"
+mkdir -p "$work/scripts" "$work/docs" "$work/tests/a" "$work/tests/semantics"
 cp "$1" "$work/scripts/semantics-coverage"
 
 checks=0
@@ -29,20 +29,20 @@ accepts
 grep -qxF "S07 Rule  (1)" "$work/out" || fail "does not list S07"
 grep -qxF "     tests/a/a.cpp: [S07] holds" "$work/out" || fail "does not list the test of S07"
 grep -qxF "semantics: 30 rules held by 30 tests, 1 later" "$work/out" || fail "verdict"
-grep -qxF -e '- holds (`tests/a/a.cpp`)' "$work/docs/semantics-tests.md" || fail "does not write the test"
+grep -qxF -e '- holds (`tests/a/a.cpp`)' "$work/tests/semantics/tests.md" || fail "does not write the test"
 accepts --quiet
 [[ $(wc -l <"$work/out") == 1 ]] || fail "--quiet is not quiet"
 
 sed -i '/S07/d' "$work/tests/a/a.cpp"
 refuses "S07 has no test"
-refuses "docs/semantics-tests.md is out of date"
+refuses "tests/semantics/tests.md is out of date"
 
 make
-cp "$work/docs/semantics-tests.md" "$work/once"
+cp "$work/tests/semantics/tests.md" "$work/once"
 accepts --write
-cmp -s "$work/once" "$work/docs/semantics-tests.md" || fail "--write twice is not --write once"
-rm "$work/docs/semantics-tests.md"
-refuses "docs/semantics-tests.md is out of date"
+cmp -s "$work/once" "$work/tests/semantics/tests.md" || fail "--write twice is not --write once"
+rm "$work/tests/semantics/tests.md"
+refuses "tests/semantics/tests.md is out of date"
 
 make
 sed -i 's/^### S07 .*/### Seven/' "$work/docs/semantics.md"
@@ -57,7 +57,7 @@ refuses "a test has the id S32"
 make
 printf 'TEST_CASE(\n    "[S03][S31] a \\"long\\" name, "\n    "cut in two", "[slow]") {}\n' >>"$work/tests/a/a.cpp"
 accepts --write
-[[ $(grep -cxF -e '- a "long" name, cut in two (`tests/a/a.cpp`)' "$work/docs/semantics-tests.md") == 2 ]] ||
+[[ $(grep -cxF -e '- a "long" name, cut in two (`tests/a/a.cpp`)' "$work/tests/semantics/tests.md") == 2 ]] ||
   fail "the long name"
 accepts
 echo "$checks checks passed"
