@@ -68,7 +68,7 @@ void commit_moments(const View& pooled, const View& pooled_count, double momentu
                     const ConstView& state, const View& running_mean, const View& running_var,
                     const View& batches, Stream stream);
 
-/// As commit_moments of a pool that holds only these moments of `count` elements.
+/// Does what commit_moments() does for a pool that holds only these moments of `count` elements.
 void update_moments(const ConstView& mean, const ConstView& var, double count, double momentum,
                     const View& running_mean, const View& running_var, const View& batches,
                     Stream stream);

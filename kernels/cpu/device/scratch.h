@@ -38,8 +38,8 @@ void parallel_for_with_scratch(std::int64_t bytes, std::int64_t chunks, std::int
       Order::forward);
 }
 
-/// The most scratch memory that fn() has at a time if it runs in a chunk. It is run by shapes
-/// alone.
+/// Returns the most scratch memory that fn() has at a time if it runs in a chunk. fn() is called in
+/// a dry run, which computes shapes alone.
 template <class Fn>
 std::int64_t scratch_of(Fn&& fn) {
   struct DryRun {
@@ -49,7 +49,7 @@ std::int64_t scratch_of(Fn&& fn) {
   };
   const DryRun dry;
   const InsideWork inside;
-  // Nobody writes there in a dry run. Some kernels ask whether an address is null.
+  // A dry run does not write to this address, but some kernels ask whether it is null.
   constexpr std::uintptr_t kAddress = 64;
   const Slot slot(reinterpret_cast<void*>(kAddress), INT64_MAX / 2);
   fn();

@@ -6,13 +6,13 @@
 // positive. With `causal` there are no more queries than keys. Each function returns false, with
 // nothing done, if cuDNN is not installed or has no plan.
 //
-// What differs from kernels/sequence/attention.h: the log_sum_exp of a query that has only scores of -inf is
-// -inf. With `causal`, a NaN or an infinity reaches queries and keys of the same tile that do not
-// see it, because the tile is multiplied with probabilities of 0: from v in the forward pass, from
-// every operand in the backward pass.
+// Differences from kernels/sequence/attention.h: the log_sum_exp of a query that has only scores of
+// -inf is -inf. With `causal`, a NaN or an infinity reaches queries and keys of the same tile that
+// do not see it, because the tile is multiplied with probabilities of 0. It comes from v in the
+// forward pass, from every operand in the backward pass.
 //
 // A plan is made at the first call with a shape, which may take seconds, and cached per device and
-// thread. While a graph is captured none can be made: an Error then says to run a step first.
+// thread. While a graph is captured no plan can be made; an Error then says to run a step first.
 #pragma once
 
 #include "kernels/sequence/attention.h"
