@@ -1,5 +1,5 @@
 // Cross-entropy on the CPU. Softmax, logarithm and pick are fused. Each way takes one sweep over
-// the logits, which may come column block by column block.
+// the logits, which may come in chunks.
 #include <cmath>
 #include <string>
 

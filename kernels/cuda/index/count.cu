@@ -1,5 +1,5 @@
-// Counting integers on CUDA devices. Sums of integers do not depend on their order, so blocks may
-// add by atomics.
+// Counts integers on CUDA devices. Sums of integers do not depend on their order, so blocks may add
+// by atomics.
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/device/block.cuh"

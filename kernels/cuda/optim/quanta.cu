@@ -1,4 +1,4 @@
-// The scalars of exact mode's quanta, which stay in device memory: no quantum waits for the host.
+// The scalars of exact mode's chunks, which stay in device memory: no chunk waits for the host.
 #include "kernels/cuda/optim/arena.cuh"
 
 namespace firn::kernels::cuda {
