@@ -28,8 +28,8 @@ namespace cpu {
 
 /// y = activation(x w^T + bias). bias [n] has any floating dtype, or data == nullptr. `saved` is as
 /// dense_saved says, or has data == nullptr if no gradient will be asked for. A NaN stays a NaN,
-/// and passes the gradient on. On CUDA devices gelu_tanh of 16-bit values, and of f32 with TF32
-/// allowed, may be off by 5e-4 |x|, since the library takes the hardware's tanh.
+/// and passes the gradient on. On CUDA devices the library takes the hardware's tanh. So gelu_tanh
+/// of 16-bit values, and of f32 with TF32 allowed, may be off by 5e-4 |x|.
 void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
                    Activation activation, const View& y, const View& saved, Stream stream);
 

@@ -14,11 +14,11 @@
 // otherwise, and does nothing else. FIRN_KERNEL is for kernels that allocate nothing on either
 // backend: a dry run does not call them. The others are declared by FIRN_KERNEL_WITH_WORKSPACE.
 // Their host code runs, but
-//  - parallel_for() (CPU) runs no chunk, and gpu::launch() (CUDA) launches nothing;
-//  - calls of libraries and of CUDA that compute, copy or clear are left out, though plans are
-//    made and their workspace is allocated;
-//  - the host reads and writes no element. So allocations must follow from shapes, strides,
-//    dtypes, the alignment of addresses, settings and the number of threads.
+//   - parallel_for() (CPU) runs no chunk, and gpu::launch() (CUDA) launches nothing;
+//   - calls of libraries and of CUDA that compute, copy or clear are left out, though plans are
+//     made and their workspace is allocated;
+//   - the host reads and writes no element. So allocations must follow from shapes, strides,
+//     dtypes, the alignment of addresses, settings and the number of threads.
 #pragma once
 
 #include <new>

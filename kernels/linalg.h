@@ -1,6 +1,6 @@
 // Contract of the kernels of linear algebra: factors of matrices, and solutions by them. Only the
-// CPU has them. Every operand is a batch [batch, rows, columns] (or [batch, n]) of f32 or f64, each
-// matrix in row-major order without gaps, at any distance from the next one. Results share no
+// CPU has them. Every operand is a batch [batch, rows, columns] (or [batch, n]) of f32 or f64. Each
+// matrix is in row-major order without gaps, at any distance from the next one. Results share no
 // memory with operands.
 //
 // One thread computes one matrix, so the bits do not depend on the number of threads. Factors of a
@@ -25,7 +25,7 @@ namespace cpu {
 /// lower triangle of x. Throws unless x is positive definite.
 void cholesky(const char* op, const ConstView& x, const View& l, Stream stream);
 /// Computes q [batch, m, k] with orthonormal columns and the upper triangular r [batch, k, n] with
-/// q r = x, for x [batch, m, n] and k = min(m, n), by Householder's reflections with LAPACK's
+/// q r = x. x is [batch, m, n], and k = min(m, n). It uses Householder's reflections with LAPACK's
 /// signs.
 void qr(const ConstView& x, const View& q, const View& r, Stream stream);
 /// Computes u [batch, m, k], s [batch, k], in descending order, and vt [batch, k, n] with u diag(s)

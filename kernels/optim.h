@@ -51,8 +51,8 @@ struct Piece {
 /// Contribution of a run of chunks to the norm. Contributions are added up in a fixed order.
 struct NormPartial {
   double sum_of_squares;
-  double clipped_squares;  ///< of the averaged, clipped gradient; 0 without clip_value
-  double largest;          ///< magnitude; 0 if the scale is not being calibrated
+  double clipped_squares;  ///< sum of the averaged, clipped gradient; 0 without clip_value
+  double largest;          ///< largest magnitude; 0 if the scale is not being calibrated
   std::int64_t culprit;    ///< first parameter with a gradient that is not finite, or -1
 };
 
@@ -87,8 +87,8 @@ inline Device device_of(const ScheduleFreeWeights& w) { return w.weight.device; 
 /// One arena. `weight` is [n] in the model's dtype; `grad`, `states`, `master` and `ema` are [n]
 /// f32, or f64 for f64 weights. No average is kept if ema.data == nullptr. Without a master (data
 /// == nullptr) the weight is its own master. Updates of f16 and bf16 weights are then rounded
-/// stochastically: element i of the arena with this `index`, in the step after k applied ones, by
-/// word (i mod 4) of the Philox block with counter {i/4, index} and key k.
+/// stochastically. After k applied steps, element i of the arena with this `index` takes word (i
+/// mod 4) of the Philox block with counter {i/4, index} and key k.
 ///
 /// If the rule is a math::EightBit, `states` are u8 [n] and `scales` f32 [n / math::kStateBlock],
 /// one for each block of elements. Parameters then begin at multiples of math::kStateBlock, so a
@@ -141,10 +141,9 @@ void optim_partials(const StepMemory& memory, const OptimizerArena& arena, std::
 /// waits for a device's answer.
 void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                         math::GradientSummary& summary, Stream stream);
-/// Exact mode on one rank: the scalars of chunks stay in device memory, like their gradients. They
-/// are u8 [sizeof(math::CycleSums)], and `before` is u8 [sizeof(math::SeedSums)].
-///
-/// Begins a cycle: `before` becomes the initial values of its sums.
+/// Begins a cycle of exact mode on one rank: `before` becomes the initial values of its sums. The
+/// scalars of chunks stay in device memory, like their gradients. They are u8
+/// [sizeof(math::CycleSums)], and `before` is u8 [sizeof(math::SeedSums)].
 void optim_note_sums(const StepMemory& memory, const View& before, Stream stream);
 /// Ends a chunk: its scalars go to `sums`, and the cycle's begin with `before` again.
 void optim_take_sums(const StepMemory& memory, const ConstView& before, const View& sums,

@@ -1,5 +1,5 @@
 // Contract of the reductions over axes. Sums accumulate in the compute dtype, in an order that
-// depends on the shape alone, so the bits are the same for any number of threads.
+// depends on the shape alone. So the bits are equal for any number of threads.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -22,7 +22,7 @@ void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, floa
 /// out (i64, x's rank with size 1 at `axis`) = position of the first maximum along `axis`; a NaN
 /// counts as the maximum.
 void argmax(const ConstView& x, const View& out, int axis, Stream stream);
-/// out = position of the first minimum in this way; a NaN counts as the minimum.
+/// out = position of the first minimum, as in argmax(); a NaN counts as the minimum.
 void argmin(const ConstView& x, const View& out, int axis, Stream stream);
 /// Gradient of max and min: dx = beta*dx + dy/m at the m elements of x that equal the extremum y
 /// (or are NaN), else beta*dx. y and dy have size 1 on the reduced axes.

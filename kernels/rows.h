@@ -26,7 +26,7 @@ struct CrossEntropyArgs {
   double z_loss = 0;
 
   // x may be a chunk of the scores: n columns from first_class on of `classes` (0: x has all), and
-  // rows from first_row on. Errors of `op` count rows from there.
+  // rows from first_row on. Errors of `op` name rows of the scores.
   std::int64_t first_class = 0, classes = 0, first_row = 0;
   const char* op = "cross_entropy";
 };

@@ -67,7 +67,7 @@ struct ReducePlan {
   AxisList kept;           ///< outer axes of the output
   AxisList reduced;        ///< outer axes that are summed over
   ReduceAxis inner;        ///< the inner loop: reduced, or kept if `columns`
-  bool columns = false;    ///< the inner axis is kept: rows are added to rows
+  bool columns = false;    ///< true if the inner axis is kept: rows are added to rows
   std::int64_t outputs;    ///< kept.count(): single outputs, or rows of them if `columns`
   std::int64_t reduction;  ///< elements per output
 };

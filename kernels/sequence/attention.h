@@ -37,7 +37,7 @@ struct AttentionGrads {
 struct RopeArgs {
   std::int64_t offset = 0;  ///< position of row 0, without positions
   double theta = 10000;
-  bool interleaved = false;  ///< pairs (2i, 2i+1), else (i, i + d/2)
+  bool interleaved = false;  ///< true for pairs (2i, 2i+1), else (i, i + d/2)
   bool inverse = false;      ///< rotates backwards
 };
 

@@ -40,9 +40,9 @@ struct CellBackward {
   ConstView h;                                    ///< [batch, n], T
   /// [batch, n], T: added to dh if it has data.
   ConstView dy;
-  View dc;          ///< [batch, n], C: of the next state, then of the previous one
+  View dc;          ///< [batch, n], C: gradient of the next state, then of the previous one
   View dx;          ///< [batch, gates n], T
-  View drecurrent;  ///< likewise, if the cell has two_gates; else they are dx
+  View drecurrent;  ///< [batch, gates n], T, if the cell has two_gates; else dx serves
 };
 
 namespace detail {

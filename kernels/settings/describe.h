@@ -24,7 +24,7 @@ struct CpuFacts {
   Isa level;                   ///< the level in use
   Isa kernels;                 ///< the level of the kernels' instructions
   int variants;                ///< number of the kernels' variants in this build
-  bool forced;                 ///< FIRN_CPU_ISA chose the level
+  bool forced;                 ///< true if FIRN_CPU_ISA chose the level
   std::string f32, bf16, f16;  ///< units that multiply factors of the dtype, in words
   bool bf16_unit, f16_unit;    ///< true if it is a unit for 16-bit numbers
 };
@@ -33,8 +33,9 @@ CpuFacts cpu_facts();
 /// Returns the level of the instructions in the kernels of a native build, or of the highest
 /// variant up to `level`. Throws nothing, unlike cpu_facts().
 Isa level_of_kernels(Isa level) noexcept;
-/// Returns those of avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16 and
-/// amx_fp16 that the CPU has and the system supports, in this order, as /proc/cpuinfo names them.
+/// Returns the features that the CPU has and the system supports, as /proc/cpuinfo names them. They
+/// are avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16, amx_fp16, in this
+/// order.
 std::vector<std::string> cpu_features();
 
 /// These libraries are linked: they have no path, and no place was tried. A version is empty if

@@ -1,5 +1,4 @@
-// The instruction sets that CPU kernels use, and the namespace that a file of kernels is compiled
-// in.
+// The instruction sets of the CPU kernels, and the namespace that a file of them is compiled in.
 //
 // A native build compiles kernels/cpu once, in namespace cpu::native. A portable build for x86-64
 // (FIRN_NATIVE=OFF) compiles it three times, in cpu::v2, cpu::v3 and cpu::v4, named after the
@@ -41,12 +40,11 @@ Isa choose_isa();
 void check_level(Isa wanted, Isa found);
 }  // namespace detail
 
-/// Returns the highest level that kernels may use. It is what this CPU has and the system permits,
-/// or less if FIRN_CPU_ISA says so (base, avx2, avx512, avx512bf16 or amx). It picks the variant of
-/// the kernels and, within each, the choices at run time: products on bf16 units, and oneDNN's
-/// instructions. A native build has one variant, so its other code keeps the instructions of
-/// -march=native. Throws Error at first use if FIRN_CPU_ISA holds another word or a level that this
-/// CPU lacks.
+/// Returns the highest level that kernels may use: what this CPU has and the system permits, or
+/// less if FIRN_CPU_ISA says so (base, avx2, avx512, avx512bf16 or amx). It picks the variant of
+/// the kernels and, within each, the choices at run time: bf16 units, and oneDNN's instructions. A
+/// native build has one variant, whose other code keeps the instructions of -march=native. Throws
+/// Error at first use if FIRN_CPU_ISA holds another word or a level that this CPU lacks.
 inline Isa isa() {
   const std::uint8_t chosen = detail::chosen_isa.load(std::memory_order_relaxed);
   if (chosen != detail::kUnknownIsa) [[likely]]

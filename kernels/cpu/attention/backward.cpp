@@ -60,8 +60,7 @@ class Backward {
 
   void run() {
     const std::int64_t heads = sizes_.batch * sizes_.key_heads;
-    const std::int64_t blocks = sizes_.group * sizes_.query_blocks;  // blocks of a key head's
-                                                                     // queries
+    const std::int64_t blocks = sizes_.group * sizes_.query_blocks;  // query blocks of a key head
     dq_bytes_ = grads_.dq.data ? kQueryBlock * sizes_.depth * kBytes : 0;
     const std::int64_t head_bytes = std::max<std::int64_t>(
         1, blocks * (query_parts_.bytes() + dq_bytes_) + sizes_.key_blocks * key_parts_.bytes());

@@ -82,7 +82,7 @@ class ChannelCut {
     return out;
   }
 
-  /// fn(slab) for slabs of at most kSlab elements that cover the task.
+  /// Calls fn(slab) for slabs of at most kSlab elements that cover the task.
   template <class Fn>
   void slabs(const ChannelTask& t, Fn&& fn) const {
     const std::int64_t p_step = across ? std::clamp<std::int64_t>(kSlab / t.channels, 1, kMaxRows)
@@ -111,7 +111,7 @@ class ChannelCut {
   std::int64_t length_, segments_;  // positions of a unit, units of a sample
   std::int64_t together_;           // samples of a unit
   std::int64_t tiles_;              // tasks of a unit
-  bool step_is_sample_ = false;     // positions are samples (l was 1)
+  bool step_is_sample_ = false;     // true if positions are samples (l was 1)
 };
 
 /// A slab's elements as C, or the place to write them: element (row, column) is at data[row * pitch

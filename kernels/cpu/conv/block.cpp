@@ -100,8 +100,7 @@ void for_each_run(const ConvSizes& z, std::int64_t group, std::int64_t first, st
                   Fn&& fn) {
   const ConvGeometry& g = z.geometry;
   const std::int64_t c = z.channels(), across = z.s * c;
-  const bool joined = g.groups == 1 && g.dilation[1] == 1;  // true if taps across are neighbours in
-                                                            // x
+  const bool joined = g.groups == 1 && g.dilation[1] == 1;  // true if taps across are adjacent
   std::int64_t out = 0;
   for (std::int64_t row = first; row < last; ++row) {
     const std::int64_t image = row / z.p, top = row % z.p * g.stride[0] - g.before[0];

@@ -37,8 +37,8 @@ dnnl::stream& stream() {
 
 const dnnl::engine& engine() {
   static const dnnl::engine& cpu = []() -> const dnnl::engine& {
-    // firn keeps the primitives itself. oneDNN's own cache keeps a broken entry for a shape if
-    // memory runs out while it makes the primitive, and all later calls for the shape fail.
+    // firn keeps the primitives itself. If memory runs out while oneDNN makes a primitive, its own
+    // cache keeps a broken entry for the shape, and all later calls for the shape fail.
     dnnl::set_primitive_cache_capacity(0);
     return *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   }();

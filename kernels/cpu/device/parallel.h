@@ -1,4 +1,4 @@
-// Splitting work over CPU threads so that the result does not depend on their number. The caller
+// Splits work over CPU threads so that the result does not depend on their number. The caller
 // cuts the work into chunks by shape alone, and one thread computes each chunk.
 #pragma once
 

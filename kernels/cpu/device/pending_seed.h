@@ -1,4 +1,4 @@
-// Computation of a backward pass's initial gradient by its first kernel on the CPU.
+// Computation of a backward pass's initial gradient by one of its kernels on the CPU.
 #pragma once
 
 #include "kernels/plan/pending_seed.h"

@@ -1,5 +1,5 @@
-// Chunks of work that need scratch memory. The calling thread allocates a slot for each thread that
-// may run chunks, once for the whole loop, and each thread touches its own slot first.
+// Chunks of work that need scratch memory. Once for the whole loop, the calling thread allocates a
+// slot for each thread that may run chunks. Each thread touches its own slot first.
 //
 //   const std::int64_t bytes = slot_bytes_of<float>(n);
 //   parallel_for_with_scratch(bytes, chunks, work, [&](std::int64_t chunk) {

@@ -1,5 +1,5 @@
 // V on the CPU: a Tile holds one hardware register of numbers, and a Mask the outcome of a
-// comparison. Both are GCC/Clang vector types behind plain operators that return by value, so a
+// comparison. Both are GCC/Clang vector types with plain operators that return by value. So a
 // formula over V compiles to straight vector code for AVX-512, AVX, SSE or NEON alike.
 //
 // Elementary functions: f32 comes within 3 ulp of the exact result (7 for the tail of
@@ -292,8 +292,8 @@ namespace detail {
 struct Logarithm {
   TileF k, f, h, w;
 };
-/// With s = f/(2+f), log m = log((1+s)/(1-s)) by its series in s, arranged around f - f^2/2, which
-/// is exact to the last bits near m = 1.
+/// Computes log m = log((1+s)/(1-s)), for s = f/(2+f), by its series in s. The series is arranged
+/// around f - f^2/2, which is exact to the last bits near m = 1.
 inline Logarithm split_log(TileF x) {
   const Mask<float> tiny = x < TileF(std::numeric_limits<float>::min());
   const TileF scaled = where(tiny, x * TileF(33554432.f), x);  // 2^25: subnormals become normal
@@ -475,8 +475,7 @@ inline TileF hypot(TileF a, TileF b) {
       },
       a, b);
   const TileF infinity(std::numeric_limits<float>::infinity());
-  return where((abs(a) == infinity) | (abs(b) == infinity), infinity, y);  // even if the other is
-                                                                           // NaN
+  return where((abs(a) == infinity) | (abs(b) == infinity), infinity, y);  // NaN included
 }
 
 // clang-format off

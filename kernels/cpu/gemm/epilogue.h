@@ -1,5 +1,5 @@
-// GEMMs with an epilogue, which is applied to each block of the result while the block is in the
-// cache of the core that computed it.
+// GEMMs with an epilogue. It is applied to each block of the result while the block is in the cache
+// of the core that computed it.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// GEMM. 16-bit factors go to the microkernels (packed.h), f64 ones to a library, f32 ones to the
-// faster of the two, or to the microkernel if products must be batch-invariant. The result is cut
-// into blocks by shape, so that the bits do not depend on the number of threads.
+// GEMM. The microkernels (packed.h) take 16-bit factors, and a library takes f64 ones. The faster
+// of the two takes f32 ones, or the microkernel if products must be batch-invariant. The result is
+// cut into blocks by shape, so that the bits do not depend on the number of threads.
 #include "kernels/gemm.h"
 
 #include <algorithm>

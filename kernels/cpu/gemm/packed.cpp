@@ -117,8 +117,8 @@ struct Grid {
   Cut rows, cols;
 };
 Grid grid_of(const Microkernel& unit, int64_t m, int64_t n, int64_t k) {
-  // Blocks have at least 4 MFLOP, and 128 rows, for which a panel of columns stays in L1. If there
-  // is a single row of blocks, each packs its own columns, and none waits.
+  // Blocks have at least 4 MFLOP, and 128 rows, for which a panel of columns stays in L1. A single
+  // row of blocks is cut into many columns of them: each block packs its own, and none waits.
   constexpr int64_t kFlops = int64_t{1} << 22, kMost = 64, kHigh = 128, kWide = 256, kLeast = 64;
   constexpr int64_t kElement = 64, kTwoTiles = 32;
   // An element of the result costs as much as some 32 multiplications. Two threads share an even
@@ -202,8 +202,7 @@ class PackedProduct {
   }
 
  private:
-  static constexpr int64_t kPartRows = 128, kCols = 64;  ///< most rows and columns of a part of the
-                                                         ///< result
+  static constexpr int64_t kPartRows = 128, kCols = 64;  ///< most rows and columns of a part
 
   /// The parts in which a block of rows packs the left factor. They stay in the L2 cache.
   struct LeftParts {

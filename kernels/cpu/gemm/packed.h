@@ -1,4 +1,4 @@
-// GEMM by the microkernels: factors are packed where they cannot be read in place, the result is
+// GEMM by the microkernels. Factors are packed where they cannot be read in place. The result is
 // cut into blocks, and each block is finished while it is in the cache.
 #pragma once
 

@@ -95,9 +95,9 @@ namespace firn::kernels::cpu::tiles {
 
 /// A product of packed factors on `Unit`:
 ///   Unit::block<rows, columns, parts, turned>(panels, sums, result): adds to rows x columns tiles
-///  of `sums`, or begins with 0 if that has none, and writes `result`, which may be `sums`;
-///  Unit::special(numbers): of 16 numbers, the bits of those that are infinite or NaN;
-///  Unit::is_finite(tile): true if all numbers of a tile are finite.
+///     of `sums`, or begins with 0 if that has none, and writes `result`, which may be `sums`;
+///   Unit::special(numbers): of 16 numbers, the bits of those that are infinite or NaN;
+///   Unit::is_finite(tile): true if all numbers of a tile are finite.
 template <class Unit, int kParts>
 class TileProduct {
  public:
@@ -265,7 +265,7 @@ class TileProduct {
 };
 
 /// The microkernel of a unit. `Packing` splits and packs factors:
-///  Packing::parts: the number of bf16 numbers that make one number of the factor;
+///   Packing::parts: the number of bf16 numbers that make one number of the factor;
 ///   Packing::pack(matrix, lines, k, right, to) writes all panels of a matrix of lines x k.
 template <class Unit, class Packing>
 struct TileKernel {

@@ -1,5 +1,5 @@
-// Cuts the work of kernels on images [n, c, h, w] into rows of the tensor that they write, and
-// spans along its fastest axis, channels or width.
+// Cuts the work of kernels on images [n, c, h, w] into rows of the tensor that they write. Rows are
+// cut into spans along the tensor's fastest axis, channels or width.
 #pragma once
 
 #include <algorithm>

@@ -295,9 +295,9 @@ const A* gradients(const ConstView& dy, std::int64_t offset, std::int64_t stride
 }
 
 /// The gradients that windows give to their positions. load() reads those of window (i, j) for a
-/// span of channels, or along the width those of windows (i, j), (i, j + 1), ... give() computes
-/// the share of one position of the window, or along the width of `position`, position + stride,
-/// ...
+/// span of channels; along the width, it reads those of windows (i, j), (i, j + 1), ... give()
+/// computes the share of one position of the window; along the width, the shares of `position`,
+/// position + stride, ...
 template <class A>
 struct MaxGradient {
   const ConstView &dy, &index;

@@ -119,7 +119,7 @@ class Sorter {
     const std::int64_t room = std::min(end - begin, 4 * kept_ + 4 * kBlock);
     std::int64_t held = 0;
     U bound = 0;
-    bool open = true;  // there is no bound yet
+    bool open = true;  // true while there is no bound
     std::array<U, kBlock> keys;
     for (std::int64_t block = begin; block < end; block += kBlock) {
       const std::int64_t n = std::min(kBlock, end - block);

@@ -1,4 +1,4 @@
-// Batches of matrices as Eigen's, and the loop over them.
+// Batches of matrices as Eigen's maps, and the loop over them.
 #pragma once
 
 #include <Eigen/Core>

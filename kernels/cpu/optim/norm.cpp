@@ -31,7 +31,7 @@ double clipped_sum_of_squares(const T* g, std::int64_t n, double factor, double 
 }
 
 struct NormRequest {
-  double factor;      // averages
+  double factor;      // factor that averages gradients
   double clip_value;  // 0 for no limit
   bool largest;
 };

@@ -144,7 +144,7 @@ namespace firn::kernels::cpu::FIRN_ISA {
 template <class Rule>
 struct StateBlock {
   alignas(64) float values[Rule::kStates][math::kStateBlock];
-  TileF inverse[Rule::kStates];  ///< of the scale
+  TileF inverse[Rule::kStates];  ///< inverses of the scales
   std::uint8_t* codes[Rule::kStates];
   float* scales[Rule::kStates];
 

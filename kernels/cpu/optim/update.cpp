@@ -196,7 +196,7 @@ void optim_update(const StepMemory& memory, std::span<const OptimizerArena> aren
                 return update_chunk<double>(memory, a, rule, policy, c);
             update_chunk<float>(memory, a, rule, policy, c);
           };
-          // The norm's last chunks are still in cache; the first ones are what forward reads next.
+          // The norm's last chunks are still in cache; the forward pass reads the first ones.
           parallel_for(a.chunks, 4 * a.grad.numel(), update, Order::backward);
         },
         a.rule);

@@ -283,7 +283,7 @@ class RowReduction {
   const Finish& finish_;
   std::int64_t rows_;
   std::int64_t width_;
-  bool dense_;  // narrow rows without gaps
+  bool dense_;  // true for narrow rows without gaps
   std::int64_t unit_rows_;
   std::int64_t tiles_;
 };

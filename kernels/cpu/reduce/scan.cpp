@@ -1,9 +1,9 @@
 // Scans on the CPU. A line is cut into chunks, a chunk into blocks, a block into registers. Each
-// element is joined with the lanes, registers, blocks and chunks before it, so that the longest
-// chain of additions is about 100 for 2^16 elements, and grows by 1 for each further 2^14. Lines
-// side by side are scanned at once, one in each lane. If there are fewer lines than threads, chunks
-// are scanned at once, after a pass that finds the state before each. The joins stay the same, and
-// so do the bits.
+// element is joined with the lanes, registers, blocks and chunks before it. So the longest chain of
+// additions is about 100 for 2^16 elements, and grows by 1 for each further 2^14. Lines side by
+// side are scanned at once, one in each lane. If there are fewer lines than threads, chunks are
+// scanned at once, after a pass that finds the state before each. This joins in the same order, so
+// the bits are equal.
 #include "kernels/scan.h"
 
 #include <algorithm>
@@ -95,7 +95,7 @@ class Scanner {
   static constexpr std::int64_t kWidth = L::kWidth;
   enum View { kOut, kA, kB, kPosition };
 
-  /// The state before a chunk. Its positions count from the line's beginning, apart from the state.
+  /// The state before a chunk. `position` counts in the line, and a state's positions in its chunk.
   struct Ahead {
     State state = S::identity();
     std::int64_t position[kWidth] = {};

@@ -1,6 +1,6 @@
 // Attention by firn's kernels. A block has a tile of queries of a head, and passes over the tiles
-// of keys that they see, with the maximum and the sum of its rows so far. It writes one chunk of
-// the value's columns; each chunk computes the scores for itself.
+// of keys that they see. It keeps the maximum and the sum of its rows so far. It writes one chunk
+// of the value's columns; each chunk computes the scores for itself.
 #include <type_traits>
 
 #include "kernels/cuda/attention/parts.h"

@@ -269,7 +269,7 @@ __device__ void store_part(const TilePart<C, kTile>& part, AttentionShared<C, kT
   using Part = TilePart<C, kTile>;
   if (!out.data) return;
   publish(part, shared);
-  // From shared memory this loop need not be unrolled: a store is a switch over dtypes.
+  // This loop reads shared memory, so it need not be unrolled: a store is a switch over dtypes.
 #pragma unroll 1
   for (int i = 0; i < Part::kPer * Part::kPer; ++i) {
     const int r = Part::row(i / Part::kPer), c = Part::column(i % Part::kPer);

@@ -19,7 +19,7 @@
 namespace firn::kernels::cuda {
 
 /// Least number of blocks on a multiprocessor, for kernels that would otherwise spill: without it,
-/// ptxas saves registers although there are enough.
+/// ptxas spills to save registers, although there are enough.
 inline constexpr int kMinBlocks = 2;
 
 struct ChannelCut {

@@ -67,8 +67,9 @@ struct Taps {
   std::int64_t tap;  ///< distance of two taps
 };
 
-/// A thread sums V adjacent channels of dx. `axes` gives their offset in dx, that of their group's
-/// first tap in the columns of their image, and their row and column in the image.
+/// A thread sums V adjacent channels of dx. `axes` gives their offset in dx, and that of their
+/// group's first tap in the columns of their image. It also gives their row and column in the
+/// image.
 template <class T, int V>
 static __global__ void sum_kernel(const ComputeOf<T>* columns, T* dx, std::int64_t count,
                                   StridedAxes<4> axes, Taps taps, ComputeOf<T> beta) {

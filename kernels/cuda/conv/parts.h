@@ -57,8 +57,8 @@ void im2col_weight_gradient(const ConstView& dy, const ConstView& x, const ConvG
 
 // ---- The kernels around those GEMMs, im2col.cu ----
 
-/// Writes rows [begin, end) of the columns of x. Row (n, p, q) holds, for each group, r, s and
-/// channel of the group, the element that the tap reads, or 0 in the padding. Rows are
+/// Writes rows [begin, end) of the columns of x. Row (n, p, q) holds the element that the tap
+/// reads, or 0 in the padding, for each group, r, s and channel of the group. Rows are
 /// column_stride() elements apart; the gap between them is not written.
 void gather_columns(const ConstView& x, const ConvSizes& sizes, const ConvGeometry& geometry,
                     std::int64_t begin, std::int64_t end, void* columns, Stream stream);

@@ -44,8 +44,8 @@ std::string describe(cudnnStatus_t status);
 /// Throws Error naming the op, the call and the status.
 void check(cudnnStatus_t status, const char* op, const char* call);
 
-/// A backend descriptor. set() and finalize() return the first status that is not a success and do
-/// nothing after it, so that a chain of them is checked once.
+/// A backend descriptor. set() and finalize() return the first status that is not a success, and do
+/// nothing after it. So a chain of them is checked once.
 class Descriptor {
  public:
   Descriptor() noexcept = default;

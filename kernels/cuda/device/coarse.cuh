@@ -9,8 +9,8 @@
 namespace firn::kernels::cuda {
 
 /// A float with arithmetic of its own. The functions that make a kernel wait for arithmetic, not
-/// for memory, are within about 2^-18 of their size. Rounding takes up to 2^-11 in f16 and 2^-8 in
-/// bf16. Any other function is float's. Subnormal results of exp are 0.
+/// for memory, are within about 2^-18 of their size. f16 rounds by up to 2^-11, bf16 by up to
+/// 2^-8. Any other function is float's. Subnormal results of exp are 0.
 struct Coarse {
   float value;
 
@@ -121,7 +121,7 @@ FIRN_HD inline math::Normal<Coarse> standard_normal(Coarse x) {
 /// 1 - erf(x) = 2 P(Z <= -x sqrt 2)
 FIRN_HD inline Coarse erfc(Coarse x) {
   const float e = gpu::exp2(-1.44269504088896340736f * (x.value * x.value));  // e^(-x^2)
-  // Far out the polynomial is below 0: + 0 makes 0 of -0.
+  // Far out the polynomial is below 0. Adding 0 turns -0 into 0.
   const float tail = 2.f * e * scaled_tail(1.41421356237309504880f * abs(x).value) + 0.f;
   return math::where(x > Coarse(0), Coarse(tail), Coarse(2.f - tail));
 }

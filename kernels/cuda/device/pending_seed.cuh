@@ -1,4 +1,4 @@
-// Computation of a backward pass's initial gradient by its first kernel. Every block computes it
+// Computation of a backward pass's initial gradient by one of its kernels. Every block computes it
 // for itself, and the last block to finish stores it.
 #pragma once
 

@@ -1,8 +1,8 @@
 // The driver of all elementwise kernels on CUDA devices. An op is a functor on values of the
 // compute type; it is compiled
 //  - once per dtype for contiguous views of that one dtype, read and written 16 bytes at a time;
-//  - once for views whose innermost axis is dense or repeated, of any dtypes computed in float (a
-//    bias or a scale over a matrix, a sum of f16 into f32, a mask), eight elements at a time;
+//  - once for views whose innermost axis is dense or repeated, of any dtypes computed in float,
+//    eight elements at a time (a bias or a scale over a matrix, a sum of f16 into f32, a mask);
 //  - once per compute type for views of any strides and dtypes.
 #pragma once
 

@@ -1,5 +1,5 @@
 // One GEMM as cuBLASLt computes it: D = alpha op(A) op(B) + beta D on column-major matrices, with
-// an epilogue. A row-major matrix is the transpose of a column-major one, so a row-major C = A B is
+// an epilogue. A row-major matrix is the transpose of a column-major one. So a row-major C = A B is
 // computed as C^T = B^T A^T, without copies.
 #pragma once
 
@@ -54,10 +54,10 @@ struct Product {
 /// An algorithm that the library offered and then refuses to run is not tried again: the next one
 /// runs, or the result is false. The first refusal of each epilogue is a warning.
 ///
-/// Throws Error if the library has no algorithm for the product itself, or if a graph is captured
-/// and the problem is new to this thread. cublasLtCreate() allocates, and the search for an
-/// algorithm fails in a capture in some versions (13.3, CUBLAS_STATUS_INTERNAL_ERROR), so neither
-/// may happen there. A handle made in advance would not help with the search.
+/// Throws Error if the library has no algorithm for the product itself. It also throws if a graph
+/// is captured and the problem is new to this thread. cublasLtCreate() allocates, and the search
+/// for an algorithm fails in a capture in some versions (13.3, CUBLAS_STATUS_INTERNAL_ERROR), so
+/// neither may happen there. A handle made in advance would not help with the search.
 bool multiply(const Product& product, Stream stream);
 
 /// Chooses the algorithms of a product that may be queued later, in a captured graph. It does

@@ -1,5 +1,5 @@
 // Adds at positions held in a tensor, on CUDA devices: the gradients of gather and take_rows. One
-// thread adds the terms of an element, in the order of the axis, so that no sum depends on how the
+// thread adds the terms of an element, in the order of the axis. So no sum depends on how the
 // device schedules its blocks. There are two ways to find the terms:
 //
 //   scan   The thread of each element of grad reads the whole list of indices. One launch;
@@ -48,8 +48,8 @@ Sums sums_of(const ConstView& dy, const ConstView& index, const View& grad, int 
 
 // ---- Scan ----
 
-/// The offsets of a thread's element of grad, of the start of its list of indices and of its list
-/// of terms, and the index that it collects.
+/// The offsets of a thread's element of grad, of its list of indices and of its list of terms, and
+/// the index that it collects.
 using ScanAxes = StridedAxes<4>;
 
 __global__ void scan_terms(const void* dy, DType from, Index index, void* grad, DType to,

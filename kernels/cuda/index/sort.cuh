@@ -116,7 +116,7 @@ static __global__ void move_by_digit(const K* keys, const K* positions, std::int
 }
 
 /// Sorts the pairs in keys[0], positions[0] by the lower `bits` bits of the key; pairs of one key
-/// keep their order. Returns which of the two buffers then holds them.
+/// keep their order. Returns the index of the buffer that then holds them.
 template <class K>
 int sort_pairs(const char* op, const SortBuffers<K>& b, std::int64_t n, int bits, Stream stream) {
   const dim3 grid(static_cast<unsigned>(sort_blocks(n)));

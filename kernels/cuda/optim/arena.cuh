@@ -1,5 +1,5 @@
 // Code that the optimizer's kernels share on CUDA devices: the memory of a step and the arenas as
-// their parameters, and the search of a block for its part of the work. One launch covers all
+// their parameters, and the way in which a block finds its work. One launch covers all
 // arenas: blocks have one numbering, and every block finds the arena that its chunk belongs to.
 #pragma once
 

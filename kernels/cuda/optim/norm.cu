@@ -30,7 +30,7 @@ NormBlocks blocks_for(std::int64_t chunks, bool by_chunk) {
 }
 
 struct NormRequest {
-  double factor;      ///< averages
+  double factor;      ///< factor that averages gradients
   double clip_value;  ///< 0 for no limit
 };
 
@@ -125,7 +125,7 @@ __device__ math::GradientSummary sum_of_partials(const NormPartial* partials, st
   return {sum.sum_of_squares, sum.clipped_squares, sum.largest, sum.culprit, any};
 }
 
-/// Optional result besides a decision: a summary, in device memory, of the parameters that are
+/// Optional result instead of a decision: a summary, in device memory, of the parameters that are
 /// `counted`, [parameters].
 struct Summary {
   const std::uint8_t* counted;
@@ -220,7 +220,7 @@ void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas
 void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                      const math::StepPolicy& policy, const ConstView& counted,
                      math::GradientSummary& summary, Stream stream) {
-  // A launch has a block at least, and this rank may have no chunk of an arena.
+  // A launch has at least one block, and this rank may have no chunk of an arena.
   std::int64_t most = 0;
   for (const OptimizerArena& a : arenas) most += blocks_for(a.chunks, policy.norm_by_chunk).blocks;
   constexpr std::size_t kAhead = 64;  // the summary, and the aligned partials after it

@@ -44,7 +44,7 @@ __device__ void store_stochastic(Quad<float>& w, void* weights, std::int64_t qua
   for (int i = 0; i < 4; ++i) w.lane[i] = widen(stored.lane[i]);
 }
 
-/// Stores the new weights; w becomes what the next step starts from.
+/// Stores the new weights; w becomes the start of the next step.
 template <class T, class Rule>
 __device__ void store_weights(const UpdateArena<Rule>& a, std::int64_t quad, Quad<T>& w,
                               std::uint64_t applied) {

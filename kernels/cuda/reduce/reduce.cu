@@ -285,7 +285,7 @@ template <class F, class T>
 void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish& finish,
                     Stream stream) {
   using A = JoinedIn<F>;
-  // Enough chunks fill the device, counted in tiles of a warp's width for either kernel.
+  // There are enough chunks to fill the device, counted in tiles of a warp's width.
   const std::int64_t most = kPartials / (math::ceil_div(c.width, kWarp) * c.outputs);
   c.chunks = std::clamp<std::int64_t>(most, 1, math::ceil_div(c.rows, kChunkRows));
   c.chunk = math::ceil_div(c.rows, c.chunks);

@@ -19,7 +19,7 @@ namespace {
 constexpr int kPacks = 4;                // packs of a row in a thread's registers
 constexpr std::int64_t kMaxSums = 1024;  // most blocks of the forward pass
 
-using Totals = math::SumPair<double>;  // loss, weight; f64 costs a batch of any size no accuracy
+using Totals = math::SumPair<double>;  // loss, weight; f64 keeps accuracy for any batch size
 
 /// The arguments as the kernels need them: targets, weights, and the coefficients of the loss
 /// (math/rows.h).

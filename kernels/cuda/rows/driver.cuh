@@ -75,7 +75,7 @@ struct RowsIn {
 };
 
 /// A pack as it lies in registers. If lanes are written one by one, the compiler splits a pack as
-/// soon as it is loaded, and a thread waits for each pack before it asks for the next.
+/// soon as it is loaded. A thread then waits for each pack before it asks for the next.
 struct alignas(16) [[gnu::may_alias]] PackWords {
   std::uint32_t word[4];
 

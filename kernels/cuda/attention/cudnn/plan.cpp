@@ -34,7 +34,7 @@ class SdpaGraph {
     const Descriptor& terms = f32(CUDNN_POINTWISE_EXP, {f32(CUDNN_POINTWISE_SUB, {scores, &max})});
     const Descriptor& sum = rows();
     graph_.reduction(CUDNN_REDUCE_TENSOR_ADD, terms, sum);
-    // cuDNN recognises the graph only with this part, even if nothing reads it.
+    // This belongs to the graph that cuDNN recognises, even if nothing reads it.
     const Descriptor& log = rows();
     graph_.pointwise(CUDNN_POINTWISE_LOG, CUDNN_DATA_FLOAT, {sum}, log);
     graph_.pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, {max, &log},

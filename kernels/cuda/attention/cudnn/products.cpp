@@ -93,7 +93,7 @@ std::int64_t part_of(std::int64_t count, std::int64_t most) {
   return part;
 }
 
-/// Cuts the batch and the key heads that run at a time, so that their pairs fit into a plan's
+/// Cuts the batch and the key heads that run at a time. Their pairs must fit into a plan's
 /// workspace together with the gradients of each query head's keys. Returns false if one is too
 /// many.
 bool cut(SdpaProblem& p) {
