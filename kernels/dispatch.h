@@ -147,13 +147,13 @@ void require_computed(const char* name, const T& operand) {
 
 /// Both backends have the kernel, and neither allocates workspace in it.
 #define FIRN_KERNEL(name) FIRN_KERNEL_THAT_MOVES(name, detail::moved_bytes)
-/// Declares such a kernel that does not move each operand once. `bytes` is a function of the
+/// FIRN_KERNEL for a kernel that does not move each operand once. `bytes` is a function of the
 /// kernel's arguments, for profiles.
 #define FIRN_KERNEL_THAT_MOVES(name, bytes)                               \
   FIRN_KERNEL_OF_BOTH(name, (detail::require_computed(#name, args), ...); \
                       if (runtime::dry_run()) [[unlikely]] return,        \
                       (runtime::Work{0, bytes(args...)}))
-/// Declares such a kernel that also takes the dtypes without arithmetic.
+/// FIRN_KERNEL_THAT_MOVES for a kernel that also takes the dtypes without arithmetic.
 #define FIRN_KERNEL_OF_ANY_DTYPE(name, bytes)                            \
   FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return, \
                       (runtime::Work{0, bytes(args...)}))
@@ -163,7 +163,7 @@ void require_computed(const char* name, const T& operand) {
   FIRN_KERNEL_OF_BOTH(name, (detail::require_computed(#name, args), ...); \
                       const runtime::KernelScope scope(#name),            \
                       (runtime::Work{0, detail::moved_bytes(args...)}))
-/// Declares such a kernel that multiplies matrices. `flops` is a function of the kernel's
+/// Both backends have the kernel, which multiplies matrices. `flops` is a function of its
 /// arguments: the floating-point operations of its products, 2 for each multiply-add, for profiles.
 #define FIRN_KERNEL_OF_PRODUCTS(name, flops)                         \
   FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name), \

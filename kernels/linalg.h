@@ -44,7 +44,7 @@ void determinant(const ConstView& x, const View& value, const View& sign, const 
 /// by 0.
 void solve(const char* op, const ConstView& a, const ConstView& b, const View& x, bool transposed,
            bool checked, Stream stream);
-/// Does so for a triangular a.
+/// Solves a x = b, or aᵀ x = b, for a triangular a.
 void solve_triangular(const char* op, const ConstView& a, const ConstView& b, const View& x,
                       const TriangularArgs& args, Stream stream);
 

@@ -51,7 +51,7 @@ struct Piece {
 /// Contribution of a run of chunks to the norm. Contributions are added up in a fixed order.
 struct NormPartial {
   double sum_of_squares;
-  double clipped_squares;  ///< sum of the averaged, clipped gradient; 0 without clip_value
+  double clipped_squares;  ///< squares of the averaged, clipped gradient; 0 without clip_value
   double largest;          ///< largest magnitude; 0 if the scale is not being calibrated
   std::int64_t culprit;    ///< first parameter with a gradient that is not finite, or -1
 };

@@ -54,7 +54,7 @@ void norm_backward(const ConstView& dy, const ConstView& x, const ConstView& wei
 /// before it writes, on a target outside [0, n) that is not ignore_index.
 void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
                    const View& loss, const View& weight, const View& stats, Stream stream);
-/// Computes it for logits that come in chunks. cross_entropy_part() adds the columns of x to the
+/// Cross-entropy of logits that come in chunks. cross_entropy_part() adds the columns of x to the
 /// `states` of its rows, [rows, 4] f64, contiguous; it begins anew with first_class 0.
 void cross_entropy_part(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
                         const View& states, Stream stream);

@@ -416,8 +416,8 @@ void gather_channels(const Pooling& p, const Gradient& gradient, const View& dx,
   }
 }
 
-/// Does so if no two windows share a position. A row of windows writes all positions up to the next
-/// row's, including those between windows.
+/// gather_channels() if no two windows share a position. A row of windows writes all positions up
+/// to the next row's, including those between windows.
 template <class A, class Gradient>
 void spread_channels(const Pooling& p, const Gradient& gradient, const View& dx, float beta,
                      const ImageRow& at) {

@@ -113,8 +113,8 @@ class Sorter {
     }
     return first;
   }
-  /// Does so if few are kept. It skips elements that are not below the last of the first so far.
-  /// Equal ones are not below it, as their positions are greater.
+  /// sort_piece() if few are kept. It skips elements that are not below the last of the first so
+  /// far: equal ones are not below it, as their positions are greater.
   std::int64_t select_piece(const U* line, std::int64_t begin, std::int64_t end, Entry* to) const {
     const std::int64_t room = std::min(end - begin, 4 * kept_ + 4 * kBlock);
     std::int64_t held = 0;

@@ -28,7 +28,7 @@ __device__ T warp_fold(T value, Fold fold) {
   return value;
 }
 
-/// Returns that fold over all threads of a one-dimensional block, in every thread. Every thread
+/// Returns the fold over all threads of a one-dimensional block, in every thread. Every thread
 /// must call it. `scratch` is shared memory for 32 values; it is free for another use after a
 /// __syncthreads(), and may be used again in the next call.
 template <class T, class Fold>
