@@ -10,8 +10,7 @@ namespace cpu {
 
 /// Takes pixels and labels of the n samples at order[p], order[p + 1], ..., with p = cursor[0].
 /// Pixels are normalised in f32 (f64 for an f64 x) and rounded once to x's dtype. Then p advances
-/// by that number. `order` is cyclic, here and in p: after its last position comes its first, and
-/// the epoch goes up by one.
+/// by n. `order` is cyclic: after its last position comes its first, and the epoch goes up by one.
 ///   images [N, ...] u8, labels [N] u8, i32 or i64, order [M] i64 in [0, N), all row-major
 ///   ids [M] i64: the number for which the image at a position is augmented; may be `order`
 ///   cursor [3] i64: p, a word that is 0 before and after, and the epoch
@@ -25,7 +24,7 @@ void take_batch(const ConstView& images, const ConstView& labels, const ConstVie
                 const math::Augment& augment, const View& x, const View& y, Stream stream);
 }  // namespace cpu
 
-/// A profile counts the images that are taken: their bytes, and what becomes of them.
+/// Bytes in a profile: the images that are read, x, and the labels, both read and written.
 inline double take_batch_bytes(const ConstView& images, const ConstView&, const ConstView&,
                                const ConstView&, const View&, float, float, const math::Augment&,
                                const View& x, const View& y, Stream) {

@@ -59,16 +59,17 @@ void channel_data_gradient(const ConstView& dy, const ConstView& x, NormCells ce
 void pool_moments(const ConstView& mean, const ConstView& var, double count, const View& pooled,
                   const View& pooled_count, Stream stream);
 
-/// running = (1 - momentum) * running + momentum * pooled, for the mean and the unbiased variance
-/// (divisor count - 1, or count if that is 0). The pool is emptied (zeros). momentum < 0 means 1 /
-/// (batches + 1), the mean over all batches so far. batches [1] i64 counts them, or has data ==
-/// nullptr. An empty pool changes nothing. `state` is a math::StepState in device memory as u8, or
-/// has data == nullptr. If its last cycle was not applied, the pool is only emptied.
+/// running = (1 - momentum) * running + momentum * pooled, for the mean and the unbiased variance.
+/// The variance's divisor is count - 1, or count if that is 0. The pool is emptied (zeros).
+/// momentum < 0 means 1 / (batches + 1), the mean over all batches so far. batches [1] i64 counts
+/// them, or has data == nullptr. An empty pool changes nothing. `state` is a math::StepState in
+/// device memory as u8, or has data == nullptr. If its last cycle was not applied, the pool is only
+/// emptied.
 void commit_moments(const View& pooled, const View& pooled_count, double momentum,
                     const ConstView& state, const View& running_mean, const View& running_var,
                     const View& batches, Stream stream);
 
-/// As commit_moments of a pool that holds only these moments of `count` elements.
+/// Does what commit_moments() does for a pool that holds only these moments of `count` elements.
 void update_moments(const ConstView& mean, const ConstView& var, double count, double momentum,
                     const View& running_mean, const View& running_var, const View& batches,
                     Stream stream);

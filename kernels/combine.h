@@ -10,8 +10,8 @@ namespace firn::kernels {
 
 enum class CombineOp : std::uint8_t { sum, max, min };
 
-/// What the ranks have given. That of rank `own` lies by itself; `rows` are those of the others, in
-/// the order of the ranks, `count` elements each.
+/// Elements of all ranks, `count` each. `own` points to those of rank `rank`, and `rows` to those
+/// of the others, in the order of the ranks.
 struct RankRows {
   const void* own;
   const void* rows;

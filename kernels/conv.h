@@ -16,14 +16,14 @@ namespace firn::kernels {
 
 enum class ConvPass : std::uint8_t { forward, data, weight };
 
-/// Along the depth of volumes.
+/// Geometry along the depth of volumes.
 struct ConvDepth {
   std::int64_t stride = 1;
   std::int64_t before = 0, after = 0;  ///< slices of zeros
   std::int64_t dilation = 1;
 };
 
-/// Height first, then width.
+/// Geometry of a convolution. Pairs hold the height first, then the width.
 struct ConvGeometry {
   std::array<std::int64_t, 2> stride{1, 1};
   std::array<std::int64_t, 2> before{0, 0};  ///< zeros above and to the left
@@ -50,14 +50,15 @@ void conv_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeome
 void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                           const View& dw, float beta, Stream stream);
 
-/// Whether the product takes these volumes, of which it looks at shapes and dtypes alone: those of
-/// x (or dx), w (or dw) and y (or dy). On CUDA devices it is always false.
+/// True if the product takes volumes of these shapes and dtypes: those of x (or dx), w (or dw) and
+/// y (or dy). It is always false on CUDA devices.
 bool conv_takes_volumes(ConvPass pass, const ConstView& x, const ConstView& w, const ConstView& y,
                         bool bias, const ConvGeometry& geometry);
 
 }  // namespace cpu
 
-/// Operations of a convolution with outputs y and weight w. Its gradients have as many.
+/// Operations of a convolution with outputs y and weight w. Each of its gradients has the same
+/// number.
 inline double conv_flops(const Shape& y, const Shape& w) {
   return w[0] == 0 ? 0 : 2.0 * double(y.product()) * double(w.product() / w[0]);
 }

@@ -7,9 +7,9 @@
 
 namespace firn::kernels {
 
-/// Whether arange computes n numbers of an integer dtype in 64-bit integers: start and step are
-/// whole, and no number overflows. f64, which computes all other sequences, is not exact beyond
-/// 2^53.
+/// True if arange computes n numbers of an integer dtype in 64-bit integers: start and step are
+/// whole, and no number overflows. All other sequences are computed in f64, which is not exact
+/// beyond 2^53.
 inline bool counts_whole(double start, double step, std::int64_t n) {
   constexpr double kMost = 0x1p62;
   return start == std::floor(start) && step == std::floor(step) && std::abs(start) <= kMost &&
@@ -18,7 +18,8 @@ inline bool counts_whole(double start, double step, std::int64_t n) {
 
 namespace cpu {
 
-/// dst = src, converted to dst's dtype as by cast() (firn/ops/ops.h). Same shape, any strides.
+/// dst = src, converted to dst's dtype as by cast() (firn/ops/ops.h). Both have one shape and any
+/// strides.
 void copy(const ConstView& src, const View& dst, Stream stream);
 /// Sets every element to value, converted as in copy.
 void fill(const View& dst, double value, Stream stream);

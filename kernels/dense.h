@@ -13,23 +13,23 @@ namespace firn::kernels {
 
 using firn::Activation;
 
-/// What dense_forward saves of an activation for the data gradient of the layer above.
+/// Format of the tensor that dense_forward saves for the data gradient of the layer above.
 struct DenseSaved {
   DType dtype;
   Shape shape;
 };
-/// relu: one bit an element, set if the gradient passes: if y is above 0 or NaN. y counts as it is
-/// stored, so a sum that rounds to 0 passes none, as in relu(linear(x)). Element j of a row is bit
-/// j % 8 of byte j / 8; rows are padded to 128 bits with zeros. gelu_tanh: the value before it, in
-/// the dtype of y, rows padded to multiples of 8. none: an empty shape [0].
+/// relu saves one bit an element, set if the gradient passes: if y is above 0 or NaN. y counts as
+/// it is stored, so a sum that rounds to 0 passes none, as in relu(linear(x)). Element j of a row
+/// is bit j % 8 of byte j / 8; rows are padded to 128 bits with zeros. gelu_tanh saves the value
+/// before it, in the dtype of y, with rows padded to multiples of 8. none saves an empty shape [0].
 DenseSaved dense_saved(Activation activation, std::int64_t m, std::int64_t n, DType dtype);
 
 namespace cpu {
 
-/// y = activation(x w^T + bias). bias [n] of any floating dtype, or data == nullptr. saved: as
-/// dense_saved says, or data == nullptr if no gradient will be asked for. A NaN stays a NaN, and
-/// passes the gradient on. On CUDA devices gelu_tanh of 16-bit values, and of f32 with TF32
-/// allowed, may be off by 5e-4 |x|, since the library takes the hardware's tanh.
+/// y = activation(x w^T + bias). bias [n] has any floating dtype, or data == nullptr. `saved` is as
+/// dense_saved says, or has data == nullptr if no gradient will be asked for. A NaN stays a NaN,
+/// and passes the gradient on. On CUDA devices the library takes the hardware's tanh. So gelu_tanh
+/// of 16-bit values, and of f32 with TF32 allowed, may be off by 5e-4 |x|.
 void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
                    Activation activation, const View& y, const View& saved, Stream stream);
 
@@ -39,7 +39,7 @@ void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation act
                          const ConstView& saved, const View& dx, Stream stream);
 
 /// dw = dw_beta*dw + dy^T x, and db = db_beta*db + the sum of dy's rows; each beta is 0 or 1. dw
-/// [n, k] and db [n] are f32 or of the operands' dtype; db.data == nullptr: not asked for.
+/// [n, k] and db [n] are f32 or of the operands' dtype; db may have data == nullptr.
 void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
                            const View& db, float db_beta, Stream stream);
 

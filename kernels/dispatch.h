@@ -1,9 +1,9 @@
-// How a kernel contract finds its backend. A contract header declares each kernel once, in
-// namespace cpu, and passes its name to one of the macros below. That declaration is the
-// signature; nothing defines the function. The macro declares the variants for the CPU (isa.h) and
-// the CUDA twin with the same signature. It also defines the function of that name in namespace
-// kernels, which picks the backend by the device of the first view among its arguments. A CPU
-// kernel calls the others of its own variant: FIRN_ISA::copy(...).
+// Dispatch of a kernel contract to its backend. A contract header declares each kernel once, in
+// namespace cpu, and passes its name to one of the macros below. That declaration is the signature;
+// nothing defines the function. The macro declares the variants for the CPU (isa.h) and the CUDA
+// twin with the same signature. It also defines the function of that name in namespace kernels,
+// which picks the backend by the device of the first view among its arguments. A CPU kernel calls
+// the others of its own variant: FIRN_ISA::copy(...).
 //
 // Kernels include the public headers of base and runtime (include/firn) and nothing of src/. A
 // kernel takes views, scalars and a stream. Operations have checked its arguments; it allocates
@@ -12,12 +12,12 @@
 //
 // In a dry run (firn/runtime/kernel_support.h) a kernel allocates and releases what it would
 // otherwise, and does nothing else. FIRN_KERNEL is for kernels that allocate nothing on either
-// backend: they are not called then. The others are declared by FIRN_KERNEL_WITH_WORKSPACE. Their
-// host code runs, but
+// backend: a dry run does not call them. The others are declared by FIRN_KERNEL_WITH_WORKSPACE.
+// Their host code runs, but
 //   - parallel_for() (CPU) runs no chunk, and gpu::launch() (CUDA) launches nothing;
 //   - calls of libraries and of CUDA that compute, copy or clear are left out, though plans are
 //     made and their workspace is allocated;
-//   - the host reads and writes no element. So what is allocated must follow from shapes, strides,
+//   - the host reads and writes no element. So allocations must follow from shapes, strides,
 //     dtypes, the alignment of addresses, settings and the number of threads.
 #pragma once
 
@@ -36,7 +36,7 @@
 
 namespace firn::kernels {
 
-/// Whether this build has the kernels of kernels/cuda.
+/// True if this build has the kernels of kernels/cuda.
 #ifdef FIRN_HAS_CUDA
 inline constexpr bool kHasCudaKernels = true;
 #else
@@ -56,7 +56,7 @@ Device first_device(const First& first, const Rest&... rest) {
 }
 
 /// Bytes that a kernel reads or writes of an operand: each element of memory once. A contract with
-/// operands in a struct has an overload of its own beside the struct.
+/// operands in a struct has an overload of its own, declared with the struct.
 inline double bytes_of(const ConstView& v) noexcept {
   if (!v.data) return 0;
   double elements = 1;
@@ -93,7 +93,7 @@ Stream stream_among(Device device, const First& first, const Rest&... rest) {
     return {device, nullptr};
   }
 }
-/// What a kernel moves: its operands.
+/// Bytes that a kernel moves: those of its operands.
 template <class... Args>
 double moved_bytes(const Args&... args) noexcept {
   return (operand_bytes(args) + ... + 0.0);
@@ -104,8 +104,8 @@ void note_work(runtime::Span& span, Device device, runtime::Work work,
   span.runs(stream_among(device, args...), first_dtype(args...), work);
 }
 
-/// Throws if an operand has a dtype that firn stores without computing with it. Of views in
-/// a struct, operations have checked the dtypes.
+/// Throws for an operand with a dtype that firn stores without computing with it. Operations have
+/// checked the dtypes of views in a struct.
 [[noreturn]] inline void stored_only(const char* name, const ConstView& v) {
   throw Error(name, "does not compute with " + to_string(v.shape) + " " + to_string(v.dtype),
               is_float8(v.dtype) ? "cast it: x.to(firn::f32)" : "cast it: x.to(firn::i64)");
@@ -124,7 +124,7 @@ void require_computed(const char* name, const T& operand) {
 }
 }  // namespace detail
 
-/// The kernel of the CPU that is in use, among its variants (isa.h), which have one signature.
+/// The CPU's kernel in use, among its variants (isa.h), which have one signature.
 #ifdef FIRN_CPU_VARIANTS
 #define FIRN_CPU_VARIANTS_OF(name) \
   namespace cpu::v2 {              \
@@ -147,24 +147,24 @@ void require_computed(const char* name, const T& operand) {
 
 /// Both backends have the kernel, and neither allocates workspace in it.
 #define FIRN_KERNEL(name) FIRN_KERNEL_THAT_MOVES(name, detail::moved_bytes)
-/// The same of a kernel that does not move each operand once. `bytes` is a function of the same
-/// arguments, for profiles.
+/// FIRN_KERNEL for a kernel that does not move each operand once. `bytes` is a function of the
+/// kernel's arguments, for profiles.
 #define FIRN_KERNEL_THAT_MOVES(name, bytes)                               \
   FIRN_KERNEL_OF_BOTH(name, (detail::require_computed(#name, args), ...); \
                       if (runtime::dry_run()) [[unlikely]] return,        \
                       (runtime::Work{0, bytes(args...)}))
-/// The same of a kernel that takes the dtypes that are stored only, too.
+/// FIRN_KERNEL_THAT_MOVES for a kernel that also takes the dtypes without arithmetic.
 #define FIRN_KERNEL_OF_ANY_DTYPE(name, bytes)                            \
   FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return, \
                       (runtime::Work{0, bytes(args...)}))
-/// Both backends have the kernel, and at least one allocates workspace in it or calls such a
-/// kernel.
+/// Both backends have the kernel, and at least one allocates workspace in it or calls a kernel that
+/// does.
 #define FIRN_KERNEL_WITH_WORKSPACE(name)                                  \
   FIRN_KERNEL_OF_BOTH(name, (detail::require_computed(#name, args), ...); \
                       const runtime::KernelScope scope(#name),            \
                       (runtime::Work{0, detail::moved_bytes(args...)}))
-/// The same of a kernel that multiplies matrices. `flops` is a function of the same arguments: the
-/// floating-point operations of its products, 2 for each multiply-add, for profiles.
+/// Both backends have the kernel, which multiplies matrices. `flops` is a function of its
+/// arguments: the floating-point operations of its products, 2 for each multiply-add, for profiles.
 #define FIRN_KERNEL_OF_PRODUCTS(name, flops)                         \
   FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name), \
                       (runtime::Work{flops(args...), detail::moved_bytes(args...)}))

@@ -11,20 +11,20 @@
 namespace firn::kernels {
 namespace cpu {
 
-/// y = f(x). A question writes bool.
+/// y = f(x). An op that asks a question writes bool.
 void unary(math::UnaryOp op, const ConstView& x, const View& y, math::Args args, Stream stream);
 /// dx = beta*dx + dy * f'(saved); `saved` is x or y, according to the op's `saves`. beta is 0 or 1;
-/// with 0, dx is not read. For ops of which info(op).has_gradient().
+/// with 0, dx is not read. It takes ops for which info(op).has_gradient() holds.
 void unary_backward(math::UnaryOp op, const ConstView& dy, const ConstView& saved, const View& dx,
                     math::Args args, float beta, Stream stream);
 /// out = f(a, b). A comparison writes bool.
 void binary(math::BinaryOp op, const ConstView& a, const ConstView& b, const View& out,
             math::Args args, Stream stream);
-/// grad = beta*grad + dy * df/da (operand 0) or dy * df/db (operand 1). As above.
+/// grad = beta*grad + dy * df/da (operand 0) or dy * df/db (operand 1), as in unary_backward().
 void binary_backward(math::BinaryOp op, int operand, const ConstView& dy, const ConstView& a,
                      const ConstView& b, const View& grad, math::Args args, float beta,
                      Stream stream);
-/// The same for three operands.
+/// out = f(a, b, c), and the gradient of one of the three operands.
 void ternary(math::TernaryOp op, const ConstView& a, const ConstView& b, const ConstView& c,
              const View& out, math::Args args, Stream stream);
 void ternary_backward(math::TernaryOp op, int operand, const ConstView& dy, const ConstView& a,

@@ -9,7 +9,7 @@
 
 namespace firn::kernels {
 
-/// What put() makes of an element and of one that meets it.
+/// The ways in which put() combines an element with one at the same position.
 enum class Meeting : std::uint8_t { last, sum, prod, max, min };
 
 namespace cpu {
@@ -23,28 +23,29 @@ void take_rows(const char* op, const ConstView& table, const ConstView& index, c
 /// the same order, so their results are equal to the bit.
 void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
               float beta, Stream stream);
-/// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`; index and out have one shape,
-/// and off the axis their sizes are at most x's. An index repeated with stride 0 off the axis
-/// selects whole slices.
+/// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`. index and out have one shape,
+/// and along other axes their sizes are at most x's. An index that is repeated with stride 0 along
+/// the other axes selects whole slices.
 void gather(const char* op, const ConstView& x, const ConstView& index, const View& out, int axis,
             Stream stream);
 /// grad[..., index[..., j, ...], ...] += dy[..., j, ...], in the order of j; grad is zeroed first
 /// if beta is 0.
 void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
                      int axis, float beta, Stream stream);
-/// out[..., index[..., j, ...], ...] meets src[..., j, ...], in the order of j, on both backends:
-/// the last one stays, or they are combined in the dtype itself. Both have one dtype: any for
-/// `last`, integers for `sum` (wrapping), and f32, f64 and integers for the others.
+/// Combines out[..., index[..., j, ...], ...] with src[..., j, ...], in the order of j, on both
+/// backends: the last one stays, or they are combined in the dtype itself. Both have one dtype: any
+/// for `last`, integers for `sum` (wrapping), and f32, f64 and integers for the others.
 void put(const char* op, const ConstView& src, const ConstView& index, const View& out, int axis,
          Meeting meeting, Stream stream);
-/// out [m, classes]: 1 at index[i], else 0.
+/// out [m, classes] is 1 at index[i], else 0.
 void one_hot(const char* op, const ConstView& index, const View& out, Stream stream);
-/// out[i] (i64, contiguous) = how often i is in index [n].
+/// out[i] (i64, contiguous) = number of times that i is in index [n].
 void count(const char* op, const ConstView& index, const View& out, Stream stream);
 
 }  // namespace cpu
 
-/// A profile counts the elements that are taken, and not the whole of what they are taken from.
+/// Bytes in a profile: the elements that are taken, and not the whole tensor that they are taken
+/// from.
 inline double taken_bytes(const char*, const ConstView&, const ConstView& index, const View& out,
                           const auto&...) {
   return detail::bytes_of(index) + 2 * detail::bytes_of(out);

@@ -12,8 +12,8 @@
 
 namespace firn::kernels {
 
-/// Height first, then width. Window i of an axis spans the positions begin, begin + dilation, ...;
-/// those outside the image are left out.
+/// Windows of a pooling. Pairs hold the height first, then the width. Window i of an axis spans the
+/// positions begin, begin + dilation, ...; those outside the image are left out.
 struct PoolWindows {
   std::array<std::int64_t, 2> size{1, 1};
   std::array<std::int64_t, 2> stride{1, 1};
@@ -23,7 +23,7 @@ struct PoolWindows {
   bool adaptive = false;  ///< spans floor(i*in/out) to ceil((i+1)*in/out); other members are unused
 };
 
-/// The windows along one axis of images: 0 the height, 1 the width.
+/// Returns the windows along one axis of images: 0 is the height, 1 the width.
 inline math::WindowAxis window_axis(const PoolWindows& windows, int axis, std::int64_t in,
                                     std::int64_t out) {
   const auto a = static_cast<std::size_t>(axis);

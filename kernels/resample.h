@@ -1,7 +1,7 @@
 // Contract of resizing images x [n, c, h, w] to y [n, c, p, q]; firn/ops/pool.h defines the source
-// positions. Views share one floating dtype, but dx may have the compute dtype, and may have any
-// strides. Values are computed in f32 (f64 for f64). The backward pass gathers: each element of dx
-// sums over the outputs that read it.
+// positions. Views share one floating dtype (dx may have the compute dtype), and have any strides.
+// Values are computed in f32 (f64 for f64). The backward pass gathers: each element of dx sums over
+// the outputs that read it.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -13,7 +13,7 @@ struct Resampling {
   math::ResizeKind kind = math::ResizeKind::nearest;
   bool align_corners = false;
 
-  /// Axis 2 or 3 of images that are resized so.
+  /// Returns axis 2 or 3 of images that are resized in this way.
   math::ResizeAxis axis(const Shape& from, const Shape& to, int i) const {
     return {from[i], to[i], kind, align_corners};
   }

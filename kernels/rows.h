@@ -1,8 +1,8 @@
-// Contract of the row kernels: x is [rows, n], every row on its own. x, y and their gradients have
-// stride 1 along n (rows may have any stride) and one dtype unless said; statistics, losses and
-// parameter gradients are in the compute dtype; weights and gradient sinks may have either. Sums
-// over rows follow an order that depends on the shape alone. Formulas: math/rows.h. All `beta` are
-// 0 or 1.
+// Contract of the row kernels: x is [rows, n], and each row is computed alone. x, y and their
+// gradients have stride 1 along n (rows may have any stride) and one dtype unless said otherwise.
+// Statistics, losses and parameter gradients are in the compute dtype; weights and gradient sinks
+// may have either. Sums over rows follow an order that depends on the shape alone. Formulas are in
+// math/rows.h. All `beta` are 0 or 1.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -25,8 +25,8 @@ struct CrossEntropyArgs {
   ConstView row_weights;    ///< [rows], contiguous in the compute dtype, or data == nullptr
   double z_loss = 0;
 
-  // x may be a part of the scores: n columns from first_class on of `classes` (0: x has all), and
-  // rows from first_row on, of which `op` speaks in errors.
+  // x may be a chunk of the scores: n columns from first_class on of `classes` (0: x has all), and
+  // rows from first_row on. Errors of `op` name rows of the scores.
   std::int64_t first_class = 0, classes = 0, first_row = 0;
   const char* op = "cross_entropy";
 };
@@ -39,8 +39,8 @@ void softmax(const ConstView& x, const View& y, bool log, Stream stream);
 void softmax_backward(const ConstView& dy, const ConstView& y, const View& dx, bool log, float beta,
                       Stream stream);
 
-/// y = (x - mean) * rstd * weight + bias. `center` false: RMS norm (no mean, no bias). weight and
-/// bias are [n] or have data == nullptr. Writes mean (unless !center) and rstd, [rows].
+/// y = (x - mean) * rstd * weight + bias. Without `center` it is RMS norm (no mean, no bias).
+/// weight and bias are [n] or have data == nullptr. Writes mean (unless !center) and rstd, [rows].
 void norm(const ConstView& x, const ConstView& weight, const ConstView& bias, double eps,
           bool center, const View& y, const View& mean, const View& rstd, Stream stream);
 /// Writes the gradients whose data is not nullptr.
@@ -54,17 +54,17 @@ void norm_backward(const ConstView& dy, const ConstView& x, const ConstView& wei
 /// before it writes, on a target outside [0, n) that is not ignore_index.
 void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
                    const View& loss, const View& weight, const View& stats, Stream stream);
-/// The same for logits that come in parts. cross_entropy_part() adds the columns of x to what is
-/// known of its rows; it begins anew with first_class 0. `states` is [rows, 4] f64, contiguous.
+/// Cross-entropy of logits that come in chunks. cross_entropy_part() adds the columns of x to the
+/// `states` of its rows, [rows, 4] f64, contiguous; it begins anew with first_class 0.
 void cross_entropy_part(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
                         const View& states, Stream stream);
-/// When `states` know all columns: loss, weight and stats as cross_entropy() gives them.
+/// Once `states` have all columns, writes loss, weight and stats as cross_entropy() does.
 void cross_entropy_total(const ConstView& states, const ConstView& target,
                          const CrossEntropyArgs& args, const View& loss, const View& weight,
                          const View& stats, Stream stream);
-/// dx = beta*dx + dloss[0] * d loss/dx, where x may be a part of the scores. dx may be x itself if
-/// beta is 0, and 16-bit for x in f32. With `pending`, whose seed dloss is, the same launch
-/// computes the seed first; x then has elements.
+/// dx = beta*dx + dloss[0] * d loss/dx, where x may be a chunk of the scores. dx may be x itself if
+/// beta is 0, and 16-bit for x in f32. If dloss is the initial gradient of `pending`, the same
+/// launch computes that first; x then has elements.
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
                             float beta, const PendingSeed* pending, Stream stream);

@@ -14,12 +14,12 @@ enum class ScanOp { FIRN_SCANS(FIRN_SCAN_OP) };
 
 namespace cpu {
 
-/// out = beta*out + the scan of x along `axis`, from its end if `reverse`. The compute dtypes of x
-/// and out are one, but that integers may be scanned into i64 only. beta is 0 for integers.
+/// out = beta*out + the scan of x along `axis`, from its end if `reverse`. x and out have one
+/// compute dtype, but integers may be scanned into i64 only. beta is 0 for integers.
 void scan(ScanOp op, const ConstView& x, const View& out, int axis, bool reverse, float beta,
           Stream stream);
-/// values (x's dtype) and positions (i64) of the largest (or smallest) element of each line so far.
-/// A later element wins if it is equal, and NaN wins over all numbers.
+/// Writes values (x's dtype) and positions (i64) of the largest (or smallest) element of each line
+/// so far. A later element wins if it is equal, and NaN wins over all numbers.
 void scan_extremum(bool largest, const ConstView& x, const View& values, const View& positions,
                    int axis, Stream stream);
 /// out[i] = b[i] + a[i] out[i + 1] along `axis`, with out[n] = 0; floating dtypes of one compute

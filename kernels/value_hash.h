@@ -1,4 +1,4 @@
-// Contract of the check that values computed again are the same: firn/checkpoint.h.
+// Contract of the check that recomputed values are the same: firn/checkpoint.h.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -11,8 +11,8 @@ namespace cpu {
 /// and dtype whose values differ have the same hash with a probability of about 2^-32. Backends
 /// have different hashes.
 void value_hash(const ConstView& x, const View& sum, Stream stream);
-/// Whether two hashes, i64 [1], are equal. The CPU throws Error that names `op`, a string literal.
-/// A device notes a fault, so its Error comes later.
+/// Checks that two hashes, i64 [1], are equal. The CPU throws Error that names `op`, a string
+/// literal. A device records a fault, so its Error comes later.
 void require_same_hash(const ConstView& now, const ConstView& before, const char* op,
                        Stream stream);
 

@@ -1,4 +1,4 @@
-// What dense_forward saves, for every backend.
+// The format of the tensor that dense_forward saves, for every backend.
 #include "kernels/dense.h"
 #include "kernels/math/macros.h"
 

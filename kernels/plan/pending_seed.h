@@ -1,5 +1,5 @@
-// A seed that is still to be computed, and by which memory: any kernel of a backward pass can do it
-// on the way, so that the seed costs no launch of its own.
+// An initial gradient that is still to be computed, and the memory for that. Any kernel of a
+// backward pass can compute it on the way, so that it costs no launch of its own.
 #pragma once
 
 #include "firn/view.h"
@@ -15,11 +15,11 @@ struct PendingSeed {
   math::ScalePolicy policy;
   View seed;         ///< f32 or f64 scalar
   ConstView loss;    ///< f32 or f64 scalar
-  ConstView weight;  ///< f32 or f64 scalar; data == nullptr: it is host_weight
+  ConstView weight;  ///< f32 or f64 scalar; it is host_weight if data == nullptr
   double host_weight = 0;
 };
 
-/// For the dispatcher (found by argument-dependent lookup).
+/// Serves the dispatcher (found by argument-dependent lookup).
 inline Device device_of(const PendingSeed& p) { return p.sums.device; }
 
 }  // namespace firn::kernels

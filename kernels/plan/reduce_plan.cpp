@@ -1,4 +1,4 @@
-// Sorting and merging the axes of a reduction.
+// Sorts and merges the axes of a reduction.
 #include "kernels/plan/reduce_plan.h"
 
 namespace firn::kernels {
@@ -9,7 +9,7 @@ struct Candidate {
   bool kept;
 };
 
-/// Whether `outer` and `inner` are one axis in memory.
+/// True if `outer` and `inner` are one axis in memory.
 bool mergeable(const Candidate& outer, const Candidate& inner) {
   const std::int64_t n = inner.axis.size;
   return outer.kept == inner.kept && outer.axis.x == inner.axis.x * n &&

@@ -1,5 +1,5 @@
-// How a reduction walks its operand: axes are sorted by stride, merged if memory allows, and one of
-// them becomes the inner loop.
+// The walk of a reduction over its operand: axes are sorted by stride, merged if memory allows, and
+// one of them becomes the inner loop.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ class AxisList {
     for (int i = 0; i < size_; ++i) n *= axes_[i].size;
     return n;
   }
-  /// Offsets (in the fields x, out, other) of the element with this flat index.
+  /// Returns the offsets (in the fields x, out, other) of the element with this flat index.
   ReduceAxis at(std::int64_t index) const noexcept {
     ReduceAxis o;
     for (int i = size_ - 1; i >= 0; --i) {
@@ -45,8 +45,8 @@ class AxisList {
     }
     return o;
   }
-  /// Splits [begin, end) into runs along the last axis: fn(offsets of the first, length, its flat
-  /// index). Without axes there is one element.
+  /// Splits [begin, end) into runs along the last axis, and calls fn(offsets of the first, length,
+  /// its flat index). Without axes there is one element.
   template <class Fn>
   void runs(std::int64_t begin, std::int64_t end, Fn&& fn) const {
     const std::int64_t length = size_ == 0 ? 1 : back().size;
@@ -67,13 +67,13 @@ struct ReducePlan {
   AxisList kept;           ///< outer axes of the output
   AxisList reduced;        ///< outer axes that are summed over
   ReduceAxis inner;        ///< the inner loop: reduced, or kept if `columns`
-  bool columns = false;    ///< the inner axis is kept: rows are added to rows
+  bool columns = false;    ///< true if the inner axis is kept: rows are added to rows
   std::int64_t outputs;    ///< kept.count(): single outputs, or rows of them if `columns`
   std::int64_t reduction;  ///< elements per output
 };
 
-/// Plan for x [..] reduced over the axes where out has size 1 and x does not. `other`: strides of a
-/// second operand of x's shape (a gradient).
+/// Returns the plan for x [..] reduced over the axes where out has size 1 and x does not. `other`
+/// are the strides of a second operand of x's shape (a gradient).
 ReducePlan plan_reduction(const ConstView& x, const ConstView& out, const Strides* other = nullptr);
 
 }  // namespace firn::kernels

@@ -1,4 +1,4 @@
-// How a scan walks its operands: line by line, or over a run of adjacent lines ("columns") at once.
+// The walk of a scan over its operands: line by line, or over runs of adjacent lines ("columns").
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ struct ScanPlan {
   std::int64_t length;                   ///< elements of a line
   std::int64_t step[kScanViews];         ///< strides along a line
   std::int64_t width = 1;                ///< lines side by side
-  std::int64_t column[kScanViews] = {};  ///< strides from one to the next
-  std::int64_t groups;                   ///< how many such runs of lines there are
+  std::int64_t column[kScanViews] = {};  ///< strides from one such line to the next
+  std::int64_t groups;                   ///< number of such runs of lines
   Shape outer;                           ///< the shape with size 1 along lines and columns
 
-  /// `least`: fewer lines side by side are scanned one by one.
+  /// If fewer than `least` lines lie side by side, they are scanned one by one.
   ScanPlan(const Shape& shape, int axis, const ScanViews& views, std::int64_t least)
       : length(shape[axis]), outer(shape) {
     const auto apart = [&](int d) {
@@ -35,7 +35,8 @@ struct ScanPlan {
     };
     for (int v = 0; v < kScanViews; ++v) step[v] = (*views.strides[v])[axis];
     outer[axis] = 1;
-    // Lines side by side: from the axis whose elements are closest, outwards as memory allows.
+    // Finds lines side by side, from the axis whose elements are closest, outwards as memory
+    // allows.
     for (;;) {
       int next = -1;
       for (int d = 0; d < shape.size(); ++d) {
@@ -55,7 +56,7 @@ struct ScanPlan {
     groups = outer.product();
   }
 
-  /// Over the groups; the offsets are those of a group's first element.
+  /// Returns the walk over the groups; its offsets are those of a group's first element.
   Walk walk(const ScanViews& views) const {
     Strides kept[kScanViews];
     const Strides* lists[kScanViews];
@@ -69,7 +70,7 @@ struct ScanPlan {
   }
 
  private:
-  /// Whether axis d continues the columns so far in every view.
+  /// True if axis d continues the columns so far in every view.
   bool follows(const ScanViews& views, int d) const {
     for (int v = 0; v < kScanViews; ++v)
       if ((*views.strides[v])[d] != column[v] * width) return false;

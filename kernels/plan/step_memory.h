@@ -9,21 +9,21 @@
 
 namespace firn::kernels {
 
-/// What all arenas of an optimizer share, in device memory.
+/// Device memory that all arenas of an optimizer share.
 struct StepMemory {
   View state;     ///< u8 [sizeof(math::StepState)]
-  View touched;   ///< u8 [parameters]: received a gradient in this cycle (optim_set_touched)
+  View touched;   ///< u8 [parameters]: not 0 if it has a gradient in this cycle (optim_set_touched)
   View counts;    ///< i64 [parameters]: updates applied to each
-  View schedule;  ///< u8 [sizeof(math::ScheduleTable)]: of the learning rate
-  View scaler;    ///< u8 [sizeof(math::ScalerState)]; several optimizers may have the same
+  View schedule;  ///< u8 [sizeof(math::ScheduleTable)]: the schedule of the learning rate
+  View scaler;    ///< u8 [sizeof(math::ScalerState)]; several optimizers may share it
   View ticket;    ///< u8 [64] workspace: zeros before and after every kernel
-  /// Memory of the host that the device can write: a copy of the last outcome, which the host reads
-  /// without waiting. It may be some cycles old. nullptr: nobody reads it.
+  /// Host memory that the device can write: a copy of the last outcome, which the host reads
+  /// without waiting. It may be some cycles old. It is nullptr if the host does not read it.
   math::StepOutcome* watch = nullptr;
 };
 
-/// The seed of a backward pass of this memory's cycle, for a loss of this value and weight. With
-/// weight.data == nullptr the weight is host_weight.
+/// Returns the pending initial gradient of a backward pass of this memory's cycle, for a loss of
+/// this value and weight. With weight.data == nullptr the weight is host_weight.
 inline PendingSeed pending_seed(const StepMemory& m, const math::StepPolicy& policy,
                                 const View& seed, const ConstView& loss, const ConstView& weight,
                                 double host_weight = 0) {
@@ -37,7 +37,7 @@ inline PendingSeed pending_seed(const StepMemory& m, const math::StepPolicy& pol
           .host_weight = host_weight};
 }
 
-/// For the dispatcher (found by argument-dependent lookup).
+/// Serve the dispatcher (found by argument-dependent lookup).
 inline Device device_of(const StepMemory& m) { return m.state.device; }
 inline Device device_of(std::span<const StepMemory> m) { return m.front().state.device; }
 

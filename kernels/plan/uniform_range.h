@@ -32,7 +32,7 @@ class UniformRange {
       return static_cast<float>(T(static_cast<float>(v)));
     }
   }
-  /// The T next to a finite `v`: above it if `up`, else below.
+  /// Returns the T next to a finite `v`: above it if `up`, else below.
   static double neighbour(double v, bool up) {
     if constexpr (kNative) {
       const T inf = std::numeric_limits<T>::infinity();

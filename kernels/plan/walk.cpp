@@ -1,10 +1,10 @@
-// Merging the axes that several views can walk as one.
+// Merges the axes that several views can walk as one.
 #include "kernels/plan/walk.h"
 
 namespace firn::kernels {
 
 Walk::Walk(const Shape& shape, const Strides* const* strides, int views) : views_(views) {
-  // Axes in the order of the first view's strides, largest first, so that its memory is walked
+  // Axes are in the order of the first view's strides, largest first, so that its memory is walked
   // forwards even if it is a transpose. Axes of size 1 are dropped.
   int order[kMaxRank];
   int axes = 0;

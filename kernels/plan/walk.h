@@ -1,4 +1,4 @@
-// How a kernel walks views of one shape that differ in strides: which axes merge into one, and the
+// A kernel's walk over views of one shape that differ in strides: it merges axes, and gives the
 // runs along the innermost.
 #pragma once
 
@@ -22,7 +22,7 @@ class Walk {
   std::int64_t stride(int view, int axis) const noexcept { return strides_[view][axis]; }
   /// Stride of a view along a run.
   std::int64_t inner_stride(int view) const noexcept { return strides_[view][rank_ - 1]; }
-  /// Whether a view repeats one element.
+  /// True if a view repeats one element.
   bool constant(int view) const noexcept;
 
   /// Calls fn(offsets, n) for runs of at most `limit` elements that cover the linear range [begin,

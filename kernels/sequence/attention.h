@@ -14,10 +14,10 @@ struct AttentionArgs {
   double scale = 1;
   bool causal = false;
   std::int64_t window = 0;  ///< as in math::AttentionBand
-  ConstView lengths;        ///< [b] i64 or i32: keys beyond are not seen; data == nullptr: none
-  ConstView mask;           ///< bool [b, hq, n, m], any strides: true: seen; data == nullptr: none
-  /// [b, hq, n, m], any strides, in the operands' dtype or their compute dtype: added to the scaled
-  /// products, in the compute dtype. data == nullptr: none.
+  ConstView lengths;        ///< [b] i64 or i32: keys beyond are not seen; or data == nullptr
+  ConstView mask;           ///< bool [b, hq, n, m], any strides: true if seen; or data == nullptr
+  /// [b, hq, n, m], any strides, in the operands' dtype or their compute dtype. It is added to the
+  /// scaled products, in the compute dtype. It may have data == nullptr.
   ConstView bias;
   double dropout = 0;  ///< probability that a probability is dropped
   /// Row r of the rows [b, hq, n] has math::attention_row_words(m) words from key.offset on; word j
@@ -26,19 +26,19 @@ struct AttentionArgs {
 };
 
 /// Outputs of attention_backward, [b, hq, n, d], [b, hk, m, d] and [b, hk, m, dv], in the operands'
-/// dtype or their compute dtype. They do not overlap. One with data == nullptr is not wanted.
+/// dtype or their compute dtype. They do not overlap. Outputs with data == nullptr are not written.
 struct AttentionGrads {
   View dq, dk, dv;
-  /// [b, hq, n, m], where 1 stands for an axis along which the bias was repeated: sums over it.
+  /// [b, hq, n, m], where an axis along which the bias was repeated has size 1 and is summed over.
   View dbias;
   float dq_beta = 0, dk_beta = 0, dv_beta = 0, dbias_beta = 0;
 };
 
 struct RopeArgs {
-  std::int64_t offset = 0;  ///< of row 0, without positions
+  std::int64_t offset = 0;  ///< position of row 0, without positions
   double theta = 10000;
-  bool interleaved = false;  ///< pairs (2i, 2i+1), else (i, i + d/2)
-  bool inverse = false;      ///< turn back
+  bool interleaved = false;  ///< true for pairs (2i, 2i+1), else (i, i + d/2)
+  bool inverse = false;      ///< rotates backwards
 };
 
 namespace cpu {
@@ -50,14 +50,14 @@ namespace cpu {
 /// Error, before it writes, on a length outside [0, m].
 void attention(const ConstView& q, const ConstView& k, const ConstView& v,
                const AttentionArgs& args, const View& o, const View& log_sum_exp, Stream stream);
-/// Writes the gradients that have data: beta * old + gradient, summed in the compute dtype and
-/// rounded once. `args` are those of the forward pass.
+/// Writes beta * old + gradient to the gradients that have data. They are summed in the compute
+/// dtype and rounded once. `args` are those of the forward pass.
 void attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
                         const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
                         const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
-/// y = beta*y + x turned, for [batch, heads, n, d] of any strides and d even. x has a floating
-/// dtype, y the same or its compute dtype. positions [batch, n], or [1, n] for every batch entry,
-/// i64 or i32, any strides; data == nullptr: row r is at offset + r.
+/// y = beta*y + x rotated, for [batch, heads, n, d] of any strides and d even. x has a floating
+/// dtype, y that or its compute dtype. positions are [batch, n], or [1, n] for every batch entry,
+/// i64 or i32, any strides. With data == nullptr row r is at offset + r.
 void rope(const ConstView& x, const ConstView& positions, const RopeArgs& args, const View& y,
           float beta, Stream stream);
 
@@ -67,8 +67,8 @@ inline double bytes_of(const AttentionGrads& g) {
   return detail::bytes_of(g.dq) + detail::bytes_of(g.dk) + detail::bytes_of(g.dv) +
          detail::bytes_of(g.dbias);
 }
-/// Pairs of a query and a key that the band lets through, of all heads; lengths and masks are not
-/// looked at, since they are on the device.
+/// Number of pairs of a query and a key that the band lets through, in all heads. Lengths and masks
+/// are ignored, since they are on the device.
 inline double attention_pairs(const ConstView& q, const ConstView& k, const AttentionArgs& args) {
   const double n = double(q.shape[2]), m = double(k.shape[2]),
                heads = double(q.shape[0] * q.shape[1]);
@@ -81,7 +81,7 @@ inline double attention_flops(const ConstView& q, const ConstView& k, const Cons
                               const AttentionArgs& args, const auto&...) {
   return 2.0 * attention_pairs(q, k, args) * double(q.shape[3] + v.shape[3]);
 }
-/// Scores again, and the gradients of q, k, v and of the probabilities.
+/// The products are the scores again, and the gradients of q, k, v and of the probabilities.
 inline double attention_backward_flops(const ConstView&, const ConstView& q, const ConstView& k,
                                        const ConstView& v, const ConstView&, const ConstView&,
                                        const AttentionArgs& args, const auto&...) {

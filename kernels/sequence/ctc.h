@@ -11,7 +11,7 @@ namespace firn::kernels {
 
 /// Targets and lengths: i64 and contiguous, on the device of x.
 struct CtcTargets {
-  ConstView labels;                         ///< of all sequences
+  ConstView labels;                         ///< labels of all sequences
   ConstView starts;                         ///< [n]: where in `labels` those of a sequence begin
   ConstView input_lengths, target_lengths;  ///< [n]
   std::int64_t longest;                     ///< labels that a sequence can have
@@ -29,12 +29,12 @@ inline double bytes_of(const CtcTargets& t) noexcept {
 
 namespace cpu {
 
-/// terms [n] (C, contiguous), and alpha [n, rows, states] (C, contiguous): row t % rows holds the
-/// states of step t. `rows` is the number of steps for a backward pass, else at least 2. `states`
-/// is that of a target which is as long as `longest` and steps allow.
+/// Writes terms [n] (C, contiguous), and alpha [n, rows, states] (C, contiguous): row t % rows
+/// holds the states of step t. `rows` is the number of steps for a backward pass, else at least 2.
+/// `states` is that of a target which is as long as `longest` and steps allow.
 void ctc(const ConstView& x, const CtcTargets& targets, const View& terms, const View& alpha,
          Stream stream);
-/// dx = beta*dx + dterms (e^x - q), q being the probability that a step stands for a class
+/// dx = beta*dx + dterms (e^x - q), where q is the probability that a step stands for a class
 /// (equation 16). dterms [n] (C) has any strides; dx [steps, n, classes] is contiguous.
 void ctc_backward(const ConstView& dterms, const ConstView& x, const CtcTargets& targets,
                   const ConstView& alpha, const View& dx, float beta, Stream stream);

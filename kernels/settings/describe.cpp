@@ -1,4 +1,4 @@
-// describe(Device), which joins what the backends say.
+// describe(Device), which joins the backends' descriptions.
 #include "kernels/settings/describe.h"
 
 #include "firn/cpu.h"

@@ -11,8 +11,8 @@
 
 namespace firn::kernels {
 
-/// The value of the word in the environment variable `name`; `otherwise` if it is unset or empty.
-/// Throws Error, which lists the words, if it holds another one.
+/// Returns the value of the word in the environment variable `name`; `otherwise` if it is unset or
+/// empty. Throws Error, which lists the words, if it holds another one.
 template <class T>
 T from_environment(const char* name, T otherwise,
                    std::initializer_list<std::pair<const char*, T>> words) {

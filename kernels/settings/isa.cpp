@@ -49,15 +49,16 @@ constexpr bool all(unsigned word, std::initializer_list<int> bits) {
   return true;
 }
 
-/// Which registers the system saves (XCR0).
+/// Returns the registers that the system saves (XCR0).
 unsigned saved_registers() {
   unsigned low, high;
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return low;
 }
 
-/// Linux gives a process the matrix unit's registers only if it asks (arch_prctl(2),
-/// ARCH_REQ_XCOMP_PERM). It refuses if a thread's alternative signal stack is too small for them.
+/// Asks Linux for the matrix unit's registers, which a process gets only if it asks (arch_prctl(2),
+/// ARCH_REQ_XCOMP_PERM). Linux refuses if a thread's alternative signal stack is too small for
+/// them.
 bool permits_tiles() {
 #if defined(__linux__)
   constexpr long kRequest = 0x1023, kTileData = 18;
@@ -80,7 +81,8 @@ bool has_v4() {
   return has_v3() && all(Cpuid(7).ebx, {16, 17, 28, 30, 31}) && all(saved_registers(), {5, 6, 7});
 }
 
-/// `most` spares the process a permission that it will not use.
+/// Returns the CPU's level up to `most`, which spares the process a permission that it will not
+/// use.
 Isa detect(Isa most) {
   if (most == Isa::base || !has_v3()) return Isa::base;
   if (most == Isa::avx2 || !has_v4()) return Isa::avx2;

@@ -1,9 +1,9 @@
-// Which instruction sets the CPU kernels use, and the namespace that a file of them is compiled in.
+// The instruction sets of the CPU kernels, and the namespace that a file of them is compiled in.
 //
 // A native build compiles kernels/cpu once, in namespace cpu::native. A portable build for x86-64
 // (FIRN_NATIVE=OFF) compiles it three times, in cpu::v2, cpu::v3 and cpu::v4, named after the
-// levels of the x86-64 psABI; dispatch.h picks one at run time. What a process needs once (threads,
-// caches, settings) is in namespace cpu and compiled once, without special instructions.
+// levels of the x86-64 psABI; dispatch.h picks one at run time. Code that a process needs once
+// (threads, caches, settings) is in namespace cpu and compiled once, without special instructions.
 #pragma once
 
 #include <atomic>
@@ -22,13 +22,13 @@
 
 namespace firn::kernels::cpu {
 
-/// What firn tells apart on a CPU; each level contains those before it.
+/// Levels of instructions that firn distinguishes on a CPU; each level contains those before it.
 enum class Isa : std::uint8_t {
-  base,         ///< what the library was compiled for; x86-64-v2 (SSE 4.2) in a build with variants
+  base,         ///< the library's target; x86-64-v2 (SSE 4.2) in a build with variants
   avx2,         ///< x86-64-v3: AVX2, FMA, F16C
   avx512,       ///< x86-64-v4: AVX-512 F, BW, CD, DQ, VL
-  avx512_bf16,  ///< and products of bf16 pairs (vdpbf16ps)
-  amx_bf16,     ///< and the matrix unit with bf16 (tdpbf16ps)
+  avx512_bf16,  ///< also products of bf16 pairs (vdpbf16ps)
+  amx_bf16,     ///< also the matrix unit with bf16 (tdpbf16ps)
 };
 
 namespace detail {
@@ -40,11 +40,11 @@ Isa choose_isa();
 void check_level(Isa wanted, Isa found);
 }  // namespace detail
 
-/// The highest level that kernels may use: what this CPU has and the system permits, or less if
-/// FIRN_CPU_ISA says so (base, avx2, avx512, avx512bf16 or amx). It picks the variant of the
-/// kernels and, within each, what is chosen at run time: products on bf16 units, and what oneDNN
-/// uses. A native build has one variant, so there the rest keeps the instructions of -march=native.
-/// Throws Error at first use if FIRN_CPU_ISA holds another word or a level that this CPU lacks.
+/// Returns the highest level that kernels may use: what this CPU has and the system permits, or
+/// less if FIRN_CPU_ISA says so (base, avx2, avx512, avx512bf16 or amx). It picks the variant of
+/// the kernels and, within each, the choices at run time: bf16 units, and oneDNN's instructions. A
+/// native build has one variant, whose other code keeps the instructions of -march=native. Throws
+/// Error at first use if FIRN_CPU_ISA holds another word or a level that this CPU lacks.
 inline Isa isa() {
   const std::uint8_t chosen = detail::chosen_isa.load(std::memory_order_relaxed);
   if (chosen != detail::kUnknownIsa) [[likely]]
@@ -52,16 +52,16 @@ inline Isa isa() {
   return detail::choose_isa();
 }
 
-/// Whether kernels may use the instructions.
+/// True if kernels may use the instructions.
 inline bool has_avx512_bf16() { return isa() >= Isa::avx512_bf16; }
-/// The system has then given the process the matrix unit's registers.
+/// If true, the system has given the process the matrix unit's registers.
 inline bool has_amx_bf16() { return isa() >= Isa::amx_bf16; }
 
-/// The highest level that this CPU has and the system permits, whatever FIRN_CPU_ISA says.
+/// Returns the highest level that this CPU has and the system permits, whatever FIRN_CPU_ISA says.
 Isa machine_isa() noexcept;
-/// The word for FIRN_CPU_ISA.
+/// Returns the word for FIRN_CPU_ISA.
 const char* name_of(Isa isa) noexcept;
-/// Whether FIRN_CPU_ISA chose the level.
+/// True if FIRN_CPU_ISA chose the level.
 bool isa_is_forced();
 
 #ifdef FIRN_CPU_VARIANTS
@@ -72,7 +72,8 @@ T variant(T v2, T v3, T v4) {
   return level >= Isa::avx512 ? v4 : level >= Isa::avx2 ? v3 : v2;
 }
 #else
-/// The only variant. It looks at FIRN_CPU_ISA, so that a wrong word is an error in every build.
+/// Returns the only variant. It looks at FIRN_CPU_ISA, so that a wrong word is an error in every
+/// build.
 template <class T>
 T variant(T native) {
   isa();

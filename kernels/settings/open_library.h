@@ -1,4 +1,4 @@
-// How a library of a vendor is found at run time.
+// Finds a vendor's library at run time.
 #pragma once
 
 #include <dlfcn.h>
@@ -9,12 +9,12 @@
 namespace firn::kernels {
 
 struct OpenedLibrary {
-  std::string name;   ///< that of `names` which was taken; empty: none
+  std::string name;   ///< the one of `names` that was opened, or empty
   std::string tried;  ///< a line for each that was not, with the reason
 };
 
-/// Where lib`library` is looked for: as the system's libLIBRARY.so.MAJOR, in the process or the
-/// search path, then as the file that the build found, if it found one.
+/// Returns the names of lib`library`: the system's libLIBRARY.so.MAJOR, in the process or the
+/// search path, then the file that the build found, if it found one.
 inline std::vector<std::string> library_names(const std::string& library, int major,
                                               const std::string& found_by_build) {
   std::vector<std::string> names = {"lib" + library + ".so." + std::to_string(major)};
@@ -22,9 +22,9 @@ inline std::vector<std::string> library_names(const std::string& library, int ma
   return names;
 }
 
-/// Opens the libraries in turn until take(handle) returns "": it then has the functions that it
-/// needs. Else it returns why not. The library stays open: what it makes lives as long as the
-/// process.
+/// Opens the libraries in turn until take(handle) returns "": the library then has the functions
+/// that it needs. Else `take` returns the reason. The library stays open, since objects that it
+/// makes live as long as the process.
 template <class Take>
 OpenedLibrary open_library(const std::vector<std::string>& names, const Take& take) {
   OpenedLibrary out;

@@ -1,10 +1,10 @@
 // The gradients of attention on the CPU. With probabilities p = e^(scale q k + bias - log_sum_exp),
 //   dv = p^T do,  dp = do v^T,  ds = p (dp - delta),  delta = sum of do o,
 //   dq = scale ds k,  dk = scale ds^T q,  dbias = ds (bias_gradient.cpp).
-// A task takes a chunk of a key head's blocks of keys, every chunks-th one, since under a causal
-// mask the first blocks are seen most. It adds dk and dv of one block after the other over all
-// queries that see it, and dq into a sum of its own. The sums of the chunks are added in their
-// order. Chunks and waves of heads depend on the shape alone.
+// A task takes every chunks-th block of keys of a key head, since under a causal mask the first
+// blocks are seen most. It adds dk and dv of one block after the other over all queries that see
+// it, and dq into a sum of its own. The sums of the chunks are added in their order. Chunks and
+// waves of heads depend on the shape alone.
 #include "kernels/cpu/attention/gradient_block.h"
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/transpose.h"
@@ -60,7 +60,7 @@ class Backward {
 
   void run() {
     const std::int64_t heads = sizes_.batch * sizes_.key_heads;
-    const std::int64_t blocks = sizes_.group * sizes_.query_blocks;  // of a key head's queries
+    const std::int64_t blocks = sizes_.group * sizes_.query_blocks;  // query blocks of a key head
     dq_bytes_ = grads_.dq.data ? kQueryBlock * sizes_.depth * kBytes : 0;
     const std::int64_t head_bytes = std::max<std::int64_t>(
         1, blocks * (query_parts_.bytes() + dq_bytes_) + sizes_.key_blocks * key_parts_.bytes());
@@ -96,11 +96,12 @@ class Backward {
  private:
   static constexpr std::int64_t kBytes = sizeof(C);
 
-  /// Where something is: block `block` of head `head` of a batch entry.
+  /// Position of block `block` of head `head` of batch entry b.
   struct Place {
     std::int64_t b, key_head, head, block;
   };
-  /// Number i of the wave's blocks of queries: key head by key head, then query head.
+  /// Returns the place of the wave's block of queries i. Blocks are ordered by key head, then query
+  /// head.
   Place query_place(std::int64_t i) const {
     const std::int64_t member = i / sizes_.query_blocks % sizes_.group;
     const std::int64_t key = first_ + i / (sizes_.query_blocks * sizes_.group);
@@ -112,8 +113,8 @@ class Backward {
     const std::int64_t key = first_ + i / sizes_.key_blocks, key_head = key % sizes_.key_heads;
     return {key / sizes_.key_heads, key_head, key_head, i % sizes_.key_blocks};
   }
-  /// Rows of a block of queries as add_to_keys() takes them: at the right, or transposed at the
-  /// left.
+  /// Rows of a block of queries as add_to_keys() takes them: packed as its right factor, or
+  /// transposed as its left one.
   struct Turned {
     Left left;
     const char* right;
@@ -166,7 +167,7 @@ class Backward {
     key_finite_[static_cast<std::size_t>(i)] = is_finite(k, cols, sizes_.depth);
   }
 
-  /// The blocks of keys of a chunk, one after the other.
+  /// Computes the blocks of keys of a chunk, one after the other.
   void keys_of(std::int64_t head, std::int64_t chunk) {
     const Workspace scratch({parts_.bytes()}, DType::u8);
     for (std::int64_t j = chunk; j < sizes_.key_blocks; j += chunks_) {
@@ -191,7 +192,7 @@ class Backward {
     }
   }
 
-  /// Adds what one block of pairs contributes. `begun`: dk and dv hold sums already.
+  /// Adds what one block of pairs contributes. If `begun`, dk and dv hold sums already.
   void pairs(const PairMasks::OfHead& mask, Cover cover, const PairBlock& block, std::int64_t keys,
              std::int64_t queries, std::int64_t chunk, bool begun, char* memory) {
     const std::int64_t d = sizes_.depth, dv = sizes_.value_depth;
@@ -240,8 +241,8 @@ class Backward {
     }
   }
 
-  /// sum += weights^T rows, for a block of queries whose rows are packed. Which of the two factors
-  /// is cheaper to turn depends on the kernel, hence also whether the sum is transposed.
+  /// sum += weights^T rows, for a block of queries whose rows are packed. The kernel decides which
+  /// factor is cheaper to transpose, and hence whether the sum is transposed.
   void add_to_keys(const PairBlock& block, const Matrix& weights, const Turned& rows,
                    std::int64_t depth, bool begun, char* memory, std::int64_t part) const {
     C* const sum = reinterpret_cast<C*>(memory + part);
@@ -255,7 +256,7 @@ class Backward {
                          sizes_.key_block, begun);
     }
   }
-  /// The same over the pairs that are seen, one by one.
+  /// Does what add_to_keys() does, but one by one for the pairs that are seen.
   void add_seen(const PairMasks::OfHead& mask, const PairBlock& block, const C* weights,
                 const Matrix& rows, std::int64_t depth, bool begun, char* to) const {
     C* const sum = reinterpret_cast<C*>(to);
@@ -325,9 +326,9 @@ class Backward {
   std::int64_t k_turned_, k_right_, v_turned_;
   std::int64_t p_, ds_, rounded_, words_, left_, right_, dk_, dv_, rows_;
   std::int64_t dq_bytes_ = 0, wave_ = 1, chunks_ = 1;
-  std::int64_t first_ = 0;  ///< key head of the wave
+  std::int64_t first_ = 0;  ///< first key head of the wave
   char *query_panels_ = nullptr, *key_panels_ = nullptr, *dq_panels_ = nullptr;
-  /// The packed factors of a block of queries, and whether all their elements are finite.
+  /// Packed factors of a block of queries. The flags are true if all elements are finite.
   struct QueryState {
     Left q, dout;
     Turned q_turned, do_turned;

@@ -1,6 +1,6 @@
 // The gradient of attention's bias on the CPU: ds, summed over the axes along which the bias was
 // repeated. A task owns a tile of the gradient. It computes the probabilities of all pairs that
-// read the tile again, as the sums of a repeated axis would else wait for each other's tasks.
+// read the tile anew; otherwise the sums of a repeated axis would wait for each other's tasks.
 #include <optional>
 
 #include "kernels/cpu/attention/gradient_block.h"
@@ -11,7 +11,7 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-constexpr std::int64_t kMostBlocks = 4;  ///< of queries, and of keys, in a tile
+constexpr std::int64_t kMostBlocks = 4;  ///< most blocks of queries, and of keys, in a tile
 constexpr std::int64_t kLeastTasks = 16;
 
 template <class C>
@@ -95,7 +95,7 @@ class BiasGradient {
   void add_tile(const math::AttentionBiasTiles::Place& at, char* memory, C* sum) const {
     const PairMasks::OfHead mask(masks_, at.batch, at.head);
     const std::int64_t first_query = at.queries * blocks_, first_key = at.keys * blocks_;
-    bool packed[kMostBlocks] = {};  // blocks of keys
+    bool packed[kMostBlocks] = {};  // true for packed blocks of keys
     for (std::int64_t i = first_query; i < std::min(first_query + blocks_, sizes_.query_blocks);
          ++i) {
       const std::int64_t query = i * kQueryBlock, rows = sizes_.rows_of(i);
@@ -140,7 +140,7 @@ class BiasGradient {
                          block.cols, keys + v_turned_);
   }
 
-  /// ds of a block of pairs.
+  /// Returns ds of a block of pairs.
   const C* gradients(const PairMasks::OfHead& mask, Cover cover,
                      const math::AttentionBiasTiles::Place& at, const PairBlock& block,
                      const Queries& queries, const char* keys, char* memory) const {
@@ -189,7 +189,7 @@ class BiasGradient {
   PairMasks masks_;
   GradientBlock<C> gradient_;
   Products<C> products_;
-  std::int64_t blocks_, rows_, cols_;  ///< of a tile: blocks along both axes, rows and columns
+  std::int64_t blocks_, rows_, cols_;  ///< blocks along both axes of a tile, its rows and columns
   math::AttentionBiasTiles tiles_;
   // Offsets within a task's scratch, and within a packed block of keys.
   Parts parts_, key_parts_;

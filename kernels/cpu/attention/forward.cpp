@@ -1,6 +1,6 @@
-// Attention on the CPU. Waves of key heads: their keys and values are packed, then every block of
-// queries passes over the blocks of keys that it sees, with the maximum and the sum of its rows so
-// far. A block of queries is one task, so the order of its sums depends on the shape alone.
+// Attention on the CPU. Key heads are taken in waves, whose keys and values are packed. Every block
+// of queries then passes over the blocks of keys that it sees, with the maximum and the sum of its
+// rows so far. A block of queries is one task, so the order of its sums depends on the shape alone.
 #include <cmath>
 
 #include "kernels/cpu/attention/score_bias.h"
@@ -85,7 +85,7 @@ class Forward {
     finite(head, block) = is_finite(values, cols, sizes_.value_depth);
   }
 
-  /// One block of queries of query head `member` of a key head.
+  /// Computes one block of queries of query head `member` of a key head.
   void queries(std::int64_t head, std::int64_t member, std::int64_t query_block) {
     const std::int64_t b = (first_ + head) / sizes_.key_heads;
     const std::int64_t key_head = (first_ + head) % sizes_.key_heads;
@@ -205,9 +205,9 @@ class Forward {
   std::int64_t key_bytes_, block_bytes_;  ///< packed keys of a block, and keys with values
   Parts parts_;
   std::int64_t left_, scores_, rounded_, weights_, words_, sums_;  ///< parts of a task's scratch
-  std::int64_t first_ = 0;                                         ///< key head of the wave
+  std::int64_t first_ = 0;                                         ///< first key head of the wave
   char* panels_ = nullptr;
-  std::vector<std::uint8_t> finite_;  ///< whether all values of a block are
+  std::vector<std::uint8_t> finite_;  ///< true if all values of a block are finite
 };
 
 }  // namespace

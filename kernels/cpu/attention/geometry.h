@@ -1,4 +1,4 @@
-// The sizes of an attention call on the CPU, and how it is cut into blocks: by shape alone.
+// The sizes of an attention call on the CPU, and its cut into blocks, which depends on shape alone.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Queries of a block, and the most keys of one.
+/// Number of queries of a block, and largest number of its keys.
 inline constexpr std::int64_t kQueryBlock = 64, kKeyBlock = 128;
 
 /// Queries [query, query + rows) and keys [key, key + cols).
@@ -22,8 +22,8 @@ struct PairBlock {
 struct AttentionSizes {
   std::int64_t batch, heads, key_heads, queries, keys, depth, value_depth;
   std::int64_t group;  ///< query heads of a key head
-  /// Keys of a block, by which the rows of its scores are apart. The matrix unit needs long sums;
-  /// with fewer keys, fewer pairs of a block are hidden by a causal mask.
+  /// Number of keys of a block, which is also the distance of two rows of its scores. The matrix
+  /// unit needs long sums; with fewer keys, fewer pairs of a block are hidden by a causal mask.
   std::int64_t key_block;
   std::int64_t query_blocks, key_blocks;
   DType dtype;
@@ -45,17 +45,17 @@ struct AttentionSizes {
   std::int64_t rows_of(std::int64_t query_block) const {
     return std::min(kQueryBlock, queries - query_block * kQueryBlock);
   }
-  /// Multiplications of one product of all pairs, for parallel_for.
+  /// Number of multiplications of one product of all pairs, for parallel_for.
   std::int64_t work() const { return batch * heads * queries * keys * (depth + value_depth); }
 };
 
-/// Rows from `row` on of head `head` of a tensor [batch, heads, rows, depth].
+/// Returns the rows from `row` on of head `head` of a tensor [batch, heads, rows, depth].
 inline Matrix rows_of(const ConstView& x, std::int64_t b, std::int64_t head, std::int64_t row) {
   const std::int64_t offset = b * x.strides[0] + head * x.strides[1] + row * x.strides[2];
   return {advance(x.data, x.dtype, offset), x.dtype, x.strides[2], 1};
 }
 
-/// Whether all elements of the first rows of a matrix with contiguous rows are finite.
+/// True if all elements of the first rows of a matrix with contiguous rows are finite.
 bool is_finite(const Matrix& x, std::int64_t rows, std::int64_t cols);
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

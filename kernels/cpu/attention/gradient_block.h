@@ -1,4 +1,5 @@
-// What the gradients of attention do with a block of pairs. Formulas: backward.cpp.
+// Steps on a block of pairs that the gradients of attention share. Their formulas are in
+// backward.cpp.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// delta of some rows of one head: the sums of do o.
+/// Computes delta of some rows of one head: the sums of do o.
 template <class C>
 void sum_products(const Matrix& dout, const Matrix& o, std::int64_t rows, std::int64_t depth,
                   C* delta) {
@@ -32,7 +33,7 @@ void sum_products(const Matrix& dout, const Matrix& o, std::int64_t rows, std::i
   }
 }
 
-/// From products to probabilities and the gradients of scores.
+/// Turns products into probabilities and the gradients of scores.
 template <class C>
 class GradientBlock {
  public:
@@ -41,9 +42,10 @@ class GradientBlock {
 
   const AttentionDropout& dropout() const { return dropout_; }
 
-  /// From products q k in p and do v in ds: the probabilities (after dropout, but for its factor)
-  /// and ds, both 0 for pairs that are not seen. The first row is number `row` of [batch, heads,
-  /// queries], and `stats` and `delta` are those of the block. `words` is scratch of dropout.
+  /// Replaces the products q k in p by the probabilities (after dropout, but for its factor) and
+  /// the products do v in ds by ds. Both become 0 for pairs that are not seen. The first row is
+  /// number `row` of [batch, heads, queries]. `stats` and `delta` are the block's; `words` is
+  /// scratch of dropout.
   void operator()(const PairMasks::OfHead& mask, Cover cover, const PairBlock& block,
                   std::int64_t b, std::int64_t head, std::int64_t row, const C* stats,
                   const C* delta, std::uint32_t* words, C* p, C* ds) const {

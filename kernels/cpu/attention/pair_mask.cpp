@@ -35,7 +35,7 @@ Cover PairMasks::OfHead::cover(const PairBlock& block) const {
       continue;
     }
     const std::uint8_t* const m = mask_ + (block.query + r) * row_ + block.key * column_;
-    if (column_ == 1) {  // apart, for vector instructions
+    if (column_ == 1) {  // a case of its own, for vector instructions
       for (std::int64_t c = first; c < end; ++c) seen += m[c] != 0;
     } else {
       for (std::int64_t c = first; c < end; ++c) seen += m[c * column_] != 0;

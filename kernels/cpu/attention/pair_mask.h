@@ -1,4 +1,4 @@
-// Which pairs of a query and a key of one head are seen.
+// Masks that say which pairs of a query and a key of one head are seen.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// How many pairs of a block are seen.
+/// Share of a block's pairs that are seen.
 enum class Cover { none, some, all };
 
 /// The options of a call that hide pairs.
@@ -53,13 +53,13 @@ class PairMasks {
         }
       }
     }
-    /// The blocks of keys [first, second) that the band lets the queries of a block see.
+    /// Returns the blocks of keys [first, second) that the band lets the queries of a block see.
     std::pair<std::int64_t, std::int64_t> key_blocks(std::int64_t query, std::int64_t rows) const;
-    /// The blocks of queries that it lets see a key of a block.
+    /// Returns the blocks of queries [first, second) that the band lets see a key of a block.
     std::pair<std::int64_t, std::int64_t> query_blocks(std::int64_t key, std::int64_t cols) const;
 
    private:
-    /// Columns [first, second) of the block's row r are in the band.
+    /// Returns the columns [first, second) of the block's row r that are in the band.
     std::pair<std::int64_t, std::int64_t> columns(const PairBlock& block, std::int64_t r) const {
       const std::int64_t query = block.query + r;
       const std::int64_t first =
@@ -73,9 +73,10 @@ class PairMasks {
     std::int64_t row_ = 0, column_ = 0;
   };
 
-  /// How many keys of a batch entry may be seen.
+  /// Number of keys of a batch entry that may be seen.
   std::int64_t length(std::int64_t b) const { return lengths_[static_cast<std::size_t>(b)]; }
-  /// How many of these a block has: 0 or less if it begins beyond them. Other keys are never read.
+  /// Number of these keys in a block: 0 or less if it begins beyond them. Other keys are never
+  /// read.
   std::int64_t cols(std::int64_t b, std::int64_t block) const {
     return std::min(key_block_, length(b) - block * key_block_);
   }
@@ -87,14 +88,14 @@ class PairMasks {
   ConstView mask_;
 };
 
-/// sum += weights rows over the pairs that are seen, one by one: for blocks in which a row that is
-/// not finite must not meet a weight of 0. The sum is [block.rows, depth], weights are [block.rows,
-/// block.cols], and row c belongs to key c.
+/// sum += weights rows over the pairs that are seen, one by one. It is for blocks with a row that
+/// is not finite, which must not be multiplied by a weight of 0. The sum is [block.rows, depth],
+/// weights are [block.rows, block.cols], and row c belongs to key c.
 template <class C>
 void add_seen_rows(const PairMasks::OfHead& mask, const PairBlock& block, const C* weights,
                    std::int64_t ld, const Matrix& rows, std::int64_t depth, C* sum);
-/// The same for sum += weights^T rows: row r belongs to query r. Element d of the sum of key c is
-/// at sum[c * key_step + d * step].
+/// sum += weights^T rows over these pairs, where row r belongs to query r. Element d of the sum of
+/// key c is at sum[c * key_step + d * step].
 template <class C>
 void add_seen_columns(const PairMasks::OfHead& mask, const PairBlock& block, const C* weights,
                       std::int64_t ld, const Matrix& rows, std::int64_t depth, C* sum,

@@ -1,5 +1,5 @@
 // Products of the small matrices of attention, in the compute type C, from factors that are packed
-// first: by the microkernel of the operands' dtype, or for f64 by gemm_block().
+// first. The microkernel of the operands' dtype computes them, or gemm_block() for f64.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,18 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// How factors of one dtype are packed and multiplied: f16, bf16 and f32, with sums in f32.
+/// Packs and multiplies factors of one dtype: f16, bf16 or f32, with sums in f32.
 template <class C>
 class Products {
  public:
   explicit Products(DType dtype)
       : unit_(microkernel(dtype)), any_strides_(unit_.takes_strides(dtype)) {}
 
-  /// Whether take_left() takes a factor of any strides in place.
+  /// True if take_left() takes a factor of any strides in place.
   bool any_strides() const { return any_strides_; }
 
-  /// Bytes of a packed factor, [m, k] at the left and [k, n] at the right: multiples of 64.
+  /// Bytes of a packed factor, [m, k] at the left and [k, n] at the right. They are multiples of
+  /// 64.
   std::int64_t left_bytes(std::int64_t m, std::int64_t k) const {
     return round_up(unit_.left_bytes(m, k));
   }
@@ -32,8 +33,8 @@ class Products {
   Left pack_left(const Matrix& a, std::int64_t m, std::int64_t k, void* packed) const {
     return unit_.pack_left(a, m, k, packed);
   }
-  /// The same for a matrix whose rows have room for whole blocks of the kernel: in place if that is
-  /// possible. Rows from m on are read, but do not matter.
+  /// Packs a matrix whose rows have room for whole blocks of the kernel, or takes it in place if
+  /// that is possible. Rows from m on are read, but do not matter.
   Left take_left(const Matrix& a, std::int64_t m, std::int64_t k, void* packed) const {
     if (!any_strides_ && !unit_.places_left(a)) return pack_left(a, m, k, packed);
     return unit_.place_left(a, math::ceil_div(m, unit_.rows) * unit_.rows, k, packed);
@@ -55,7 +56,7 @@ class Products {
   bool any_strides_;
 };
 
-/// f64: factors are copied, row by row.
+/// For f64, factors are copied row by row.
 template <>
 class Products<double> {
  public:

@@ -1,4 +1,5 @@
-// Rotary positions on the CPU: a table of the angles' cosines and sines, then all rows.
+// Rotary positions on the CPU: a table of the angles' cosines and sines is made, then used for all
+// rows.
 #include "kernels/sequence/attention.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-/// cosines [rows, pairs] and sines [rows, pairs] of the angles, sines with the sign of the turn.
+/// Writes cosines and sines [rows, pairs] of the angles. Sines have the sign of the rotation.
 template <class C>
 void fill_table(const ConstView& positions, const RopeArgs& args, std::int64_t rows, std::int64_t n,
                 std::int64_t pairs, C* cosines, C* sines) {

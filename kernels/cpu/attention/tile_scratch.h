@@ -1,4 +1,4 @@
-// What both passes of attention do with a block of scores, [rows, keys] in the compute type C.
+// Helpers of both passes of attention for a block of scores, [rows, keys] in the compute type C.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace firn::kernels::cpu::FIRN_ISA {
 /// Elements of a block of scores.
 inline constexpr std::int64_t kBlockPairs = kQueryBlock * kKeyBlock;
 
-/// Which probabilities dropout keeps.
+/// Decides which probabilities dropout keeps.
 struct AttentionDropout {
   RandomKey key;
   std::int64_t row_blocks;  ///< Philox blocks of a row
   std::uint32_t threshold;
-  double share;  ///< what a kept probability is multiplied by
+  double share;  ///< factor of a kept probability
   bool on;
 
   AttentionDropout(const AttentionSizes& sizes, const AttentionArgs& args)
@@ -27,8 +27,8 @@ struct AttentionDropout {
         share(1 / (1 - args.dropout)),
         on(args.dropout > 0) {}
 
-  /// Word (r, c) of a block, at out[r * kKeyBlock + c]. Its first row is number `row` of [batch,
-  /// heads, queries].
+  /// Writes word (r, c) of a block to out[r * kKeyBlock + c]. The block's first row is number `row`
+  /// of [batch, heads, queries].
   void words(std::int64_t row, const PairBlock& block, std::uint32_t* out) const {
     static_assert(kPhiloxGroupWords % kKeyBlock == 0 && kBlockPairs % kPhiloxGroupWords == 0);
     constexpr std::int64_t kRows = kPhiloxGroupWords / kKeyBlock, kBlocks = kKeyBlock / 4;
@@ -43,8 +43,8 @@ struct AttentionDropout {
   }
 };
 
-/// The weights of a block, whose rows are `ld` apart, as a factor of the operands' dtype: 16-bit
-/// ones are rounded into `rounded`.
+/// Returns the weights of a block, whose rows are `ld` apart, as a factor of the operands' dtype.
+/// 16-bit ones are rounded into `rounded`.
 template <class C>
 Matrix as_factor(const C* weights, std::int64_t ld, const PairBlock& block, DType dtype,
                  void* rounded) {
@@ -54,7 +54,7 @@ Matrix as_factor(const C* weights, std::int64_t ld, const PairBlock& block, DTyp
   return {rounded, dtype, ld, 1};
 }
 
-/// Scratch memory in parts, each from a multiple of 64 bytes on.
+/// Scratch memory in parts, each of which begins at a multiple of 64 bytes.
 class Parts {
  public:
   /// Adds a part and returns where it begins.
@@ -69,7 +69,7 @@ class Parts {
   std::int64_t bytes_ = 0;
 };
 
-/// fold(fold(x0, x1), ...) of a tile's lanes: halves first, so that the steps are few.
+/// fold(fold(x0, x1), ...) of a tile's lanes. It folds halves first, so that the steps are few.
 template <class C, class Fold>
 C fold_lanes(Tile<C> x, Fold fold) {
   alignas(64) C lanes[Tile<C>::size];
@@ -80,13 +80,14 @@ C fold_lanes(Tile<C> x, Fold fold) {
   return lanes[0];
 }
 
-/// n numbers from x[0] on, in whole tiles, which the rows of a block have room for.
+/// Calls fn(i) for the first number i of each tile of n. The rows of a block have room for whole
+/// tiles.
 template <class C, class Fn>
 void for_tiles(std::int64_t n, Fn&& fn) {
   for (std::int64_t i = 0; i < n; i += Tile<C>::size) fn(i);
 }
 
-/// Old values of a row of a gradient, times beta, plus the new ones.
+/// Writes new values of a row of a gradient, plus beta times the old ones.
 template <class C>
 void write_gradient(const View& grad, std::int64_t b, std::int64_t head, std::int64_t row,
                     float beta, C* values, C* buffer) {

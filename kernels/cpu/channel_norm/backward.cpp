@@ -90,7 +90,7 @@ void gradient_sums_as(const ConstView& dy, const ConstView& x, NormCells cells,
   });
 }
 
-/// grad = beta*grad + sums over the samples of member `which` of each pair.
+/// grad = beta*grad + the sums of member `which` of each pair over the samples.
 template <class C>
 void parameter_gradient(const ConstView& sums, int which, const View& grad, float beta) {
   if (!grad.data) return;
@@ -139,7 +139,7 @@ void data_gradient_as(const ConstView& dy, const ConstView& x, NormCells cells,
     return;
   }
 
-  // a/n and b/n of every cell.
+  // Computes a/n and b/n of every cell.
   const std::int64_t cell_count = var.numel();
   const RowBuffer<C> a(cell_count), b(cell_count);
   for (std::int64_t cell = 0; cell < cell_count && !runtime::dry_run(); ++cell) {
@@ -186,7 +186,7 @@ void channel_gradient_sums(const ConstView& dy, const ConstView& x, NormCells ce
 
 void channel_parameter_gradients(const ConstView& sums, const View& dweight, float dweight_beta,
                                  const View& dbias, float dbias_beta, Stream) {
-  // One after the other: weight and bias may be one tensor.
+  // These run one after the other, since weight and bias may be one tensor.
   const auto both = [&]<class C>(C) {
     parameter_gradient<C>(sums, 1, dweight, dweight_beta);
     parameter_gradient<C>(sums, 0, dbias, dbias_beta);

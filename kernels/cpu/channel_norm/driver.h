@@ -1,4 +1,4 @@
-// How the CPU cuts a tensor [n, c, l] for normalisation by channel. The cut into tasks depends on
+// Cuts a tensor [n, c, l] for normalisation by channel on the CPU. The cut into tasks depends on
 // shape and format alone. Tasks are cut into slabs: small matrices that fit in the cache. If
 // channels are adjacent in memory, the columns of a slab are channels ("across"); else its columns
 // are positions and its rows are channels. Elements are converted to C (float or double).
@@ -22,9 +22,9 @@ struct Slab {
 struct ChannelTask {
   std::int64_t unit, channel, channels;  ///< tasks of one unit differ in their channels
   std::int64_t first, last;              ///< samples
-  std::int64_t position, positions;      ///< of every sample
+  std::int64_t position, positions;      ///< positions in every sample
 
-  std::int64_t count() const { return (last - first) * positions; }  ///< elements a channel
+  std::int64_t count() const { return (last - first) * positions; }  ///< elements of a channel
 };
 
 class ChannelCut {
@@ -62,7 +62,7 @@ class ChannelCut {
     units = math::ceil_div(n, together_) * segments_;
   }
 
-  std::int64_t n, c, l;  ///< after samples and positions have merged, if they could
+  std::int64_t n, c, l;  ///< sizes after samples and positions have merged, if they could
   bool across;
   std::int64_t tile;   ///< most channels of a task
   std::int64_t units;  ///< tasks of each channel; those of a sample follow one another
@@ -74,7 +74,7 @@ class ChannelCut {
     out.channels = std::min(tile, c - out.channel);
     return out;
   }
-  /// All channels of a unit.
+  /// Returns all channels of a unit.
   ChannelTask unit(std::int64_t u) const {
     ChannelTask out{u, 0, c, u / segments_ * together_, 0, u % segments_ * length_, 0};
     out.last = std::min(n, out.first + together_);
@@ -82,7 +82,7 @@ class ChannelCut {
     return out;
   }
 
-  /// fn(slab) for slabs of at most kSlab elements that cover the task.
+  /// Calls fn(slab) for slabs of at most kSlab elements that cover the task.
   template <class Fn>
   void slabs(const ChannelTask& t, Fn&& fn) const {
     const std::int64_t p_step = across ? std::clamp<std::int64_t>(kSlab / t.channels, 1, kMaxRows)
@@ -111,7 +111,7 @@ class ChannelCut {
   std::int64_t length_, segments_;  // positions of a unit, units of a sample
   std::int64_t together_;           // samples of a unit
   std::int64_t tiles_;              // tasks of a unit
-  bool step_is_sample_ = false;     // positions are samples (l was 1)
+  bool step_is_sample_ = false;     // true if positions are samples (l was 1)
 };
 
 /// A slab's elements as C, or the place to write them: element (row, column) is at data[row * pitch
@@ -143,7 +143,7 @@ class ChannelPlane {
     if (!direct_) load(s, out);
     return {out.data, out.pitch, out.rows, out.columns};
   }
-  /// The place to write a slab; it holds the current values if `filled`.
+  /// Returns the place to write a slab. It holds the current values if `filled`.
   SlabData<C, C*> open(const Slab& s, C* buffer, bool filled) const {
     const SlabData<C, C*> out = place(s, buffer);
     if (!direct_ && filled) load(s, out);
@@ -200,7 +200,7 @@ class SlabBuffers {
   explicit SlabBuffers(const Planes&... planes) : memory_(size(planes...)) {}
   C* operator[](int i) const { return memory_.data() ? memory_.data() + i * kPiece : nullptr; }
 
-  /// What buffers for these planes take of a slot.
+  /// Bytes of a slot that buffers for these planes take.
   template <class... Planes>
   static std::int64_t bytes(const Planes&... planes) {
     return slot_bytes_of<C>(size(planes...));
@@ -229,7 +229,7 @@ void each_column_block(std::int64_t columns, Fn&& fn) {
   if (k < columns) fn(std::integral_constant<int, 0>(), k);
 }
 
-/// Tile u of a block of each_column_block; the row has `columns` elements.
+/// Returns tile u of a block of each_column_block; the row has `columns` elements.
 template <class C, int kTiles>
 Tile<C> load_block(const C* row, std::int64_t k, int u, std::int64_t columns) {
   if constexpr (kTiles == 0) return load_first(row + k, static_cast<int>(columns - k));

@@ -25,7 +25,7 @@ class Pairs {
   RowBuffer<double> memory_;
 };
 
-/// kKinds numbers for each channel, of all samples or of each sample: arrays [sections, c].
+/// kKinds numbers for each channel, of all samples or of each sample, in arrays [sections, c].
 template <class C, int kKinds>
 class PerChannel {
  public:
@@ -55,7 +55,7 @@ class PerChannel {
   RowBuffer<C> memory_;
 };
 
-/// rstd of every cell.
+/// Returns rstd of every cell.
 template <class C>
 RowBuffer<C> inverse_deviations(const ConstView& var, double eps) {
   const std::int64_t n = var.numel();

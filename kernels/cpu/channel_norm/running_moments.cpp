@@ -6,7 +6,7 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-/// Element i of a vector of any floating dtype.
+/// Returns element i of a vector of any floating dtype.
 double number_at(const ConstView& v, std::int64_t i) {
   double value;
   return *load_row(advance(v.data, v.dtype, i * v.strides[0]), v.dtype, 1, 1, &value);
@@ -15,7 +15,7 @@ void set_number(const View& v, std::int64_t i, double value) {
   store_row(&value, advance(v.data, v.dtype, i * v.strides[0]), v.dtype, 1, 1);
 }
 
-/// Updates running statistics by moments of `count` elements: mean(i) and squares(i) of channel i.
+/// Updates running statistics by moments of `count` elements: mean(i) and squares(i) for channel i.
 template <class Mean, class Squares>
 void run_on(double count, double momentum, const View& running_mean, const View& running_var,
             const View& batches, const Mean& mean, const Squares& squares) {

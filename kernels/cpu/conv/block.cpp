@@ -14,7 +14,7 @@ struct Range {
   std::int64_t begin, end;
 };
 
-/// The outputs of [0, outputs) whose input position out*stride + offset is in [0, inputs).
+/// Returns the outputs of [0, outputs) whose input position out*stride + offset is in [0, inputs).
 Range outputs_on_input(std::int64_t outputs, std::int64_t inputs, std::int64_t stride,
                        std::int64_t offset) {
   const std::int64_t first = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
@@ -45,7 +45,7 @@ void for_each_tap(const ConvSizes& z, Fn&& fn) {
   }
 }
 
-/// Weights [k, taps] as [taps, k], so that a tap's channels are adjacent.
+/// Writes weights [k, taps] as [taps, k], so that a tap's channels are adjacent.
 template <class T>
 void transpose(std::int64_t rows, std::int64_t columns, const T* from, T* to) {
   for (std::int64_t i = 0; i < rows; ++i)
@@ -81,7 +81,7 @@ void depthwise_weight(const ConvSizes& z, const T* dy, const T* x, T* dw) {
 
 // ---- im2col ----
 
-/// Runs are short if there are few channels; a call of memcpy would then cost more than the copy.
+/// Runs shorter than this occur with few channels. A call of memcpy would cost more than the copy.
 constexpr std::int64_t kShortRun = 16;
 
 template <class T>
@@ -100,7 +100,7 @@ void for_each_run(const ConvSizes& z, std::int64_t group, std::int64_t first, st
                   Fn&& fn) {
   const ConvGeometry& g = z.geometry;
   const std::int64_t c = z.channels(), across = z.s * c;
-  const bool joined = g.groups == 1 && g.dilation[1] == 1;  // taps across are neighbours in x
+  const bool joined = g.groups == 1 && g.dilation[1] == 1;  // true if taps across are adjacent
   std::int64_t out = 0;
   for (std::int64_t row = first; row < last; ++row) {
     const std::int64_t image = row / z.p, top = row % z.p * g.stride[0] - g.before[0];
@@ -154,16 +154,16 @@ void scatter_add(const ConvSizes& z, std::int64_t group, std::int64_t first, std
   });
 }
 
-/// A panel of this many numbers stays in the L2 cache together with the other operand.
+/// Numbers of a panel that stays in the L2 cache together with the other operand.
 constexpr std::int64_t kPanel = 1 << 16;
 
-/// Rows of the output (z.n * z.p in all) for each panel.
+/// Returns the number of rows of the output (z.n * z.p in all) for each panel.
 std::int64_t rows_at_a_time(const ConvSizes& z) {
   const std::int64_t row = std::max<std::int64_t>(1, z.q * z.column());
   return std::clamp<std::int64_t>(kPanel / row, 1, std::max<std::int64_t>(1, z.n * z.p));
 }
 
-/// Whether the kernel has one tap that reads every pixel once: then x itself is the panel.
+/// True if the kernel has one tap that reads every pixel once: then x itself is the panel.
 bool pointwise(const ConvSizes& z) {
   const ConvGeometry& g = z.geometry;
   return z.r == 1 && z.s == 1 && g.stride[0] == 1 && g.stride[1] == 1 && g.before[0] == 0 &&

@@ -10,7 +10,7 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// The scratch memory of a pass over such a block, as slot_bytes() counts it.
+/// Returns the scratch memory of a pass over such a block, as slot_bytes() counts it.
 template <class T>
 std::int64_t conv_block_scratch(ConvPass pass, const ConvSizes& z);
 /// y = conv(x, w).

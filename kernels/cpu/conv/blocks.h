@@ -1,6 +1,6 @@
 // The parts of a convolution that threads compute apart: blocks of the batch and, if a batch of
-// volumes is small, ranges along depth as well. By shapes alone, so that the bits do not depend on
-// the number of threads.
+// volumes is small, ranges along depth as well. They depend on shapes alone, so that the bits do
+// not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,15 @@ struct ConvRange {
 
 struct ConvBlock {
   ConvRange images;
-  ConvRange in, out;  ///< along depth: of x and of y
+  ConvRange in, out;  ///< ranges along the depth of x and of y
   std::size_t shape;  ///< its sizes are ConvBlocks::shapes()[shape]
 };
 
-/// For the gradient of the input, taps along depth must reach over the stride.
+/// Cuts a convolution into blocks. For the gradient of the input, taps along depth must reach over
+/// the stride.
 class ConvBlocks {
  public:
-  /// Blocks of nearly equal size, some 4 MFLOP each if there is that much. Their number is a
+  /// Makes blocks of nearly equal size, some 4 MFLOP each if there is that much. Their number is a
   /// multiple of 8, to balance threads, and about `most` at most.
   ConvBlocks(ConvPass pass, const ConvSizes& z, std::int64_t most = 64) : pass_(pass), z_(z) {
     constexpr std::int64_t kWork = std::int64_t{1} << 21, kMultiple = 8;
@@ -58,9 +59,9 @@ class ConvBlocks {
     const ConvRange images{i * z_.n / batches_, (i + 1) * z_.n / batches_};
     return {images, {0, z_.d}, {0, z_.o}, images.count() == shapes_[0].n ? 0u : 1u};
   }
-  /// The sizes that blocks have.
+  /// Returns the different sizes of the blocks.
   std::span<const ConvSizes> shapes() const noexcept { return {shapes_.data(), shape_count_}; }
-  /// Elements of x and of y in a block, at most.
+  /// Largest numbers of elements of x and of y in a block.
   std::int64_t inputs() const noexcept {
     return most([](const ConvSizes& z) { return z.n * z.image_inputs(); });
   }
@@ -71,8 +72,8 @@ class ConvBlocks {
  private:
   static constexpr std::size_t kShapes = OnednnConv::kShapes;
 
-  /// Piece i along depth. Pieces of the gradient of the input divide x, by whole strides; others
-  /// divide y.
+  /// Returns piece i along depth. Pieces of the gradient of the input divide x, by whole strides;
+  /// others divide y.
   ConvBlock piece(std::int64_t i) const {
     const ConvDepth& g = z_.geometry.depth;
     ConvBlock b{};
@@ -109,8 +110,8 @@ class ConvBlocks {
     return i;
   }
 
-  /// Cuts each volume into `most` pieces along depth, or fewer, so that each reads something and
-  /// few shapes are enough. False if it stays whole.
+  /// Cuts each volume into at most `most` pieces along depth, such that each reads something and
+  /// kShapes shapes are enough. Returns false if volumes stay whole.
   bool cut_depth(std::int64_t most) {
     batches_ = z_.n;
     for (pieces_ = std::min(most, pass_ == ConvPass::data ? z_.d : z_.o); pieces_ > 1; pieces_ /= 2)
@@ -136,7 +137,7 @@ class ConvBlocks {
 
   ConvPass pass_;
   ConvSizes z_;
-  std::int64_t batches_, pieces_ = 1;  ///< of the batch; of a volume
+  std::int64_t batches_, pieces_ = 1;  ///< pieces of the batch, and of a volume
   std::array<ConvSizes, kShapes> shapes_{};
   std::size_t shape_count_ = 0;
 };

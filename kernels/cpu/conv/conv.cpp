@@ -21,7 +21,7 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-/// The positions `range` along an axis.
+/// Returns the positions `range` along an axis.
 template <class V>
 V part_of(V v, int axis, ConvRange range) {
   v.data = const_cast<char*>(static_cast<const char*>(v.data)) +
@@ -29,7 +29,7 @@ V part_of(V v, int axis, ConvRange range) {
   v.shape[axis] = range.count();
   return v;
 }
-/// A block's part of x or its gradient, and of y or its gradient.
+/// Return a block's part of x or its gradient, and of y or its gradient.
 template <class V>
 V input_of(const V& x, const ConvBlock& b) {
   const V images = part_of(x, 0, b.images);
@@ -41,7 +41,7 @@ V output_of(const V& y, const ConvBlock& b) {
   return y.rank() == 5 ? part_of(images, 2, b.out) : images;
 }
 
-/// Whether a view can be used without a copy.
+/// True if a view can be used without a copy.
 template <class T>
 bool in_place(const ConstView& v) {
   return v.dtype == dtype_of<T> && is_channels_last(v);
@@ -75,7 +75,7 @@ class Operand {
     data_ = copy_->view().template as<T>();
   }
   const T* data() const noexcept { return data_; }
-  /// What a part of some elements takes of a slot.
+  /// Bytes of a slot that a part of some elements takes.
   static std::int64_t scratch(const ConstView& v, std::int64_t elements) {
     return in_place<T>(v) ? 0 : slot_bytes_of<T>(elements);
   }
@@ -85,7 +85,7 @@ class Operand {
   const T* data_;
 };
 
-/// A part of a result; finish() sets it to beta * part + data(). data() is the part itself if its
+/// A part of a result. finish() sets it to beta * part + data(). data() is the part itself if its
 /// layout allows, and beta is 0 or the computation `adds`.
 template <class T>
 class Result {
@@ -101,7 +101,7 @@ class Result {
     if (adds) clear();
   }
   T* data() const noexcept { return data_; }
-  /// What a part of some elements takes of a slot.
+  /// Bytes of a slot that a part of some elements takes.
   static std::int64_t scratch(const View& v, std::int64_t elements, float beta, bool adds) {
     return is_direct(v, beta, adds) ? 0 : slot_bytes_of<T>(elements);
   }
@@ -141,21 +141,21 @@ class Bias {
   std::optional<Workspace> own_;
 };
 
-/// The type in which sums are computed of operands of type S.
+/// Type in which sums of operands of type S are computed.
 template <class S>
 using Sum = std::conditional_t<std::is_same_v<S, double>, double, float>;
 
-/// Whether the library multiplies such operands without widening them.
+/// library_takes is true if the library multiplies such operands without widening them.
 template <class S>
 inline constexpr bool is_bf16 = std::is_same_v<S, bfloat16>;
 template <class S>
 inline constexpr bool library_takes = std::is_same_v<S, float> || is_bf16<S>;
 
-/// y + bias, and relu as in math::Relu: a NaN stays one.
+/// Adds the bias to y, and applies relu as math::Relu does: a NaN stays NaN.
 template <class T>
 void finish_outputs(std::int64_t pixels, std::int64_t k, const Sum<T>* bias, bool relu, T* y) {
   const auto above_zero = [](T v) {
-    if constexpr (is_bf16<T>) {  // by its bits, which compilers vectorise
+    if constexpr (is_bf16<T>) {  // tests the bits, which compilers vectorise
       const bool nan = (v.bits & 0x7fff) > 0x7f80, negative = (v.bits & 0x8000) != 0;
       return T::from_bits(negative && !nan ? std::uint16_t{0} : v.bits);
     } else {
@@ -172,7 +172,7 @@ void finish_outputs(std::int64_t pixels, std::int64_t k, const Sum<T>* bias, boo
   }
 }
 
-/// The total of element operations, as parallel_for counts them.
+/// Returns the total of element operations, as parallel_for counts them.
 std::int64_t work_of(const ConvSizes& z) {
   return std::max(z.n * z.image_work(), z.n * (z.image_inputs() + z.image_outputs()));
 }
@@ -184,7 +184,7 @@ class Onednn {
   Onednn(const T* weights, ConvPass pass, const ConvBlocks& blocks, bool bias) {
     if constexpr (library_takes<T>) {
       conv_ = OnednnConv::find(pass, dtype_of<T>, blocks.shapes(), bias);
-      // conv_takes_volumes() found it, so this is the end of the program.
+      // conv_takes_volumes() has found the primitives before, so the program is ending.
       if (!conv_ && !is_bf16<T> && blocks.shapes().front().volumes)
         throw DeviceError("conv", "oneDNN is gone", "end threads before main() returns");
       if (!conv_ || !weights) return;
@@ -193,7 +193,7 @@ class Onednn {
     }
   }
   explicit operator bool() const noexcept { return conv_ != nullptr; }
-  /// The scratch memory of a block, by the library or without it.
+  /// Returns the scratch memory of a block, by the library or without it.
   template <class T>
   std::int64_t scratch(ConvPass pass, const ConvBlocks& blocks) const {
     if (conv_) return conv_->scratch_bytes();
@@ -252,7 +252,7 @@ void data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& 
   const Operand<S> weights(w);
   const ConvBlocks blocks(ConvPass::data, z);
   const Onednn library(weights.data(), ConvPass::data, blocks, false);
-  // A sum with what dx holds is rounded once, so it takes the product in f32.
+  // The product is computed in f32, so that its sum with dx's old values is rounded only once.
   if constexpr (is_bf16<S>)
     if (!library || beta != 0 || dx.dtype != DType::bf16)
       return data_gradient<float>(dy, w, geometry, dx, beta);
@@ -298,8 +298,8 @@ void add_parts(std::int64_t count, std::int64_t size, const T* parts, float beta
   });
 }
 
-/// How many parts of the batch have their own partial sum: 16, for the threads of a large machine.
-/// Large weights get fewer, within 64 MB of f32 sums, but at least 4.
+/// Returns the number of parts of the batch that have their own partial sum. It is 16, for the
+/// threads of a large machine. Large weights get fewer, within 64 MB of f32 sums, but at least 4.
 std::int64_t most_parts(std::int64_t weights) {
   constexpr std::int64_t kNumbers = std::int64_t{1} << 24, kMost = 16, kLeast = 4;
   return std::clamp<std::int64_t>(kNumbers / std::max<std::int64_t>(weights, 1), kLeast, kMost);
@@ -347,8 +347,8 @@ void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry
   FIRN_ISA::axpby(1.0, sum, beta, dw, Stream{});
 }
 
-/// Calls fn<S>() with the type of which the products' operands are. f16 has no unit of its own in
-/// the library, which multiplies it as f32.
+/// Calls fn<S>() with the type S of the products' operands. The library has no unit for f16, and
+/// multiplies it as f32.
 template <class Fn>
 void with_operands(DType dtype, Fn&& fn) {
   if (dtype == DType::f64) return fn.template operator()<double>();
@@ -380,7 +380,7 @@ bool conv_takes_volumes(ConvPass pass, const ConstView& x, const ConstView& w, c
                         bool bias, const ConvGeometry& geometry) {
   if (x.dtype == DType::f64 || x.numel() == 0 || w.numel() == 0 || y.numel() == 0) return false;
   const ConvSizes z = ConvSizes::of(x, w, y, geometry);
-  // Its blocks could not be cut along depth.
+  // Blocks of such a gradient could not be cut along depth.
   if (pass == ConvPass::data && z.depth_reach() < z.geometry.depth.stride) return false;
   const ConvBlocks blocks =
       pass == ConvPass::weight ? ConvBlocks(pass, z, most_parts(w.numel())) : ConvBlocks(pass, z);

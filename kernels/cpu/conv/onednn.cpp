@@ -36,7 +36,7 @@ using Type = dnnl::memory::data_type;
 using onednn::engine;
 
 bool scratch_needed(const Desc& scratch) { return scratch.get_size() > 0; }
-/// A primitive's scratchpad, from firn's allocator.
+/// Scratchpads of primitives come from firn's allocator.
 std::int64_t scratch_size(const Desc& scratch) {
   return scratch_needed(scratch) ? static_cast<std::int64_t>(scratch.get_size()) : 1;
 }
@@ -52,7 +52,8 @@ struct Formats {
   View packed, plain;
 };
 
-/// Empty if views cannot express the formats: sizes are padded, or a format is not blocked.
+/// Returns nullopt if views cannot express the formats: sizes are padded, or a format is not
+/// blocked.
 std::optional<Formats> as_views(const Desc& packed, const Desc& plain, DType dtype) {
   const auto in = onednn::blocking_of(packed), out = onednn::blocking_of(plain);
   if (!in || !out || in->sizes.size() + in->blocks.size() > kMaxRank) return {};
@@ -115,7 +116,8 @@ class Convolution final : public OnednnConv {
     to_plain_ = Reorder(weights_, plain_);
   }
 
-  /// Whether oneDNN has optimised code for this, not a reference loop or a GEMM, and that is right.
+  /// True if oneDNN has optimised code for this, not a reference loop or a GEMM, and computes it
+  /// right.
   bool usable() const noexcept { return fast_ && !faulty_; }
 
   std::int64_t weights_size() const override {
@@ -228,7 +230,7 @@ class Convolution final : public OnednnConv {
     blocks_.push_back(std::move(b));
   }
 
-  /// In the order in which run() gives the data.
+  /// Returns the arguments in the order in which run() gives the data.
   std::vector<onednn::Primitive::Argument> arguments(const onednn::ConvDescs& descs,
                                                      const Desc& scratch) const {
     std::vector<onednn::Primitive::Argument> all{
@@ -271,15 +273,15 @@ class Convolution final : public OnednnConv {
   std::vector<Block> blocks_;
 };
 
-/// Whether another way is faster, because there are few channels: im2col for the gradient of the
-/// input, as oneDNN always computes 16 channels at a time, and f32 for that of bf16 weights in
-/// groups.
+/// True if another way is faster, because there are few channels. The gradient of the input then
+/// takes im2col, as oneDNN always computes 16 channels at a time. The gradient of bf16 weights in
+/// groups takes f32.
 bool thin(ConvPass pass, DType dtype, const ConvSizes& z) {
   if (z.groups() == 1) return pass == ConvPass::data && z.channels() < 8;
   return pass == ConvPass::weight && dtype == DType::bf16 && z.channels() <= 4;
 }
 
-/// Whether strides, dilations and padding are small enough for oneDNN: its code has offsets of 32
+/// True if strides, dilations and padding are small enough for oneDNN. Its code has offsets of 32
 /// bits, and crashes if they overflow.
 bool countable(const ConvGeometry& g) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
@@ -342,7 +344,7 @@ class Cache {
   std::mutex& mutex() noexcept { return mutex_; }
 
  private:
-  /// Null if oneDNN refuses the shape, which is left to im2col. Throws OutOfMemory.
+  /// Returns null if oneDNN refuses the shape, which is left to im2col. Throws OutOfMemory.
   static std::shared_ptr<const OnednnConv> make(ConvPass pass, DType dtype,
                                                 std::span<const ConvSizes> shapes, bool bias) {
     const OneThread guard(/*holds_lock=*/true);
@@ -366,12 +368,12 @@ class Cache {
   std::map<Key, std::shared_ptr<const OnednnConv>> known_;
 };
 
-// Never destroyed: tensors with static storage duration may be used after main().
+// The cache is never destroyed: tensors with static storage duration may be used after main().
 Cache& cache() {
   static Cache& all = []() -> Cache& {
     auto made = std::make_unique<Cache>();
-    // fork() waits for the cache's lock, so a child can use the cache. This comes last: if memory
-    // ran out after it, the next try would register the lock again.
+    // fork() waits for the cache's lock, so a child can use the cache. Registration comes last: if
+    // memory ran out after it, the next try would register the lock again.
     if (pthread_atfork([] { cache().mutex().lock(); }, [] { cache().mutex().unlock(); },
                        [] { cache().mutex().unlock(); }) != 0)
       throw std::bad_alloc();

@@ -1,6 +1,6 @@
-// Convolutions that oneDNN computes wrong, so that firn computes them another way. A test compares
-// all small shapes with plain loops (tests/kernels/image/conv_sweep.cpp); its long form found
-// these.
+// Convolutions that oneDNN computes wrongly, so that firn computes them another way. A test
+// compares all small shapes with plain loops (tests/kernels/image/conv_sweep.cpp); its long form
+// found these.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@ struct ConvAxis {
   std::int64_t in, taps, out, stride, before, dilation;
 
   std::int64_t reach() const noexcept { return dilation * (taps - 1) + 1; }
-  /// Whether the window of output o begins before the input, or ends after it.
+  /// True if the window of output o begins before the input, or ends after it.
   bool begins_before(std::int64_t o) const noexcept { return o * stride < before; }
   bool ends_after(std::int64_t o) const noexcept { return o * stride + reach() > before + in; }
-  /// Whether no window reads anything.
+  /// True if no window reads anything.
   bool is_blind() const noexcept {
     for (std::int64_t o = 0; o < out; ++o)
       for (std::int64_t t = 0; t < taps; ++t)
@@ -28,17 +28,17 @@ struct ConvAxis {
   }
 };
 
-/// Whether an output at the front is at the back as well, or the `next` one is. oneDNN steps along
-/// depth and height as if whole windows lay between.
+/// True if an output at the front is at the back as well, or the `next` one after it is. oneDNN
+/// steps along depth and height as if whole windows lay between.
 inline bool has_no_middle(const ConvAxis& a, std::int64_t next) noexcept {
   for (std::int64_t o = 0; o < a.out && a.begins_before(o); ++o)
     if (a.ends_after(std::min(o + next, a.out - 1))) return true;
   return false;
 }
 
-/// The gradient of weights, by oneDNN 2.6 and 3.7. For maps and volumes that are all border it
-/// reads and writes at wrong places. With one channel and one column of bf16 it reads behind the
-/// input.
+/// True if oneDNN 2.6 and 3.7 compute the gradient of weights wrongly. For maps and volumes that
+/// are all border they read and write at wrong places. With one channel and one column of bf16 they
+/// read behind the input.
 inline bool weight_gradient_is_wrong(DType dtype, const ConvSizes& z) noexcept {
   const ConvGeometry& g = z.geometry;
   if (dtype == DType::bf16 && z.channels() == 1 && z.q == 1) return true;
@@ -47,16 +47,16 @@ inline bool weight_gradient_is_wrong(DType dtype, const ConvSizes& z) noexcept {
          has_no_middle({z.d, z.t, z.o, g.depth.stride, g.depth.before, g.depth.dilation}, 1);
 }
 
-/// Kernels of one tap that step over pixels gather them in scratch memory, and write whole vectors
-/// of channels there, behind its end.
+/// True if oneDNN writes beyond scratch memory. Kernels of one tap that step over pixels gather
+/// them there, and write whole vectors of channels behind its end.
 inline bool gathers_beyond(const ConvSizes& z, std::string_view name) noexcept {
   const ConvGeometry& g = z.geometry;
   return name.find("_1x1") != name.npos && z.channels() % 16 != 0 &&
          std::max({g.stride[0], g.stride[1], g.depth.stride}) > 1;
 }
 
-/// Outputs by oneDNN 3.7, which regroups the taps of a row. It crashes where windows see zeros
-/// alone, and is wrong in bf16 for one channel, or one column.
+/// True if oneDNN 3.7, which regroups the taps of a row, computes outputs wrongly. It crashes where
+/// windows see zeros alone, and is wrong in bf16 for one channel, or one column.
 inline bool regrouped_outputs_are_wrong(DType dtype, const ConvSizes& z) noexcept {
   const ConvGeometry& g = z.geometry;
   if (dtype == DType::bf16 && z.q == 1) return true;
@@ -66,14 +66,14 @@ inline bool regrouped_outputs_are_wrong(DType dtype, const ConvSizes& z) noexcep
          ConvAxis{z.w, z.s, z.q, g.stride[1], g.before[1], g.dilation[1]}.is_blind();
 }
 
-/// `name` is that of oneDNN's implementation: "brgconv:avx512_core_bf16" in 2.6 and
+/// True if oneDNN's implementation `name` is wrong. Names are "brgconv:avx512_core_bf16" in 2.6 and
 /// "brg_conv_fwd:avx512_core_bf16" in 3.7, for example.
 inline bool onednn_is_wrong(ConvPass pass, DType dtype, const ConvSizes& z, std::string_view name) {
   if (gathers_beyond(z, name)) return true;
   if (pass == ConvPass::weight) return weight_gradient_is_wrong(dtype, z);
   const bool regroups = name.find("brg_conv") != name.npos;
   const bool blocks = regroups || name.find("brgconv") != name.npos;
-  // It multiplies channels of bf16 in pairs, and an odd last one with the next pixel's first,
+  // oneDNN multiplies channels of bf16 in pairs, and an odd last one with the next pixel's first,
   // times 0. A NaN there would leak.
   const std::int64_t summed = pass == ConvPass::forward ? z.channels() : z.kernels();
   if (blocks && dtype == DType::bf16 && summed % 2 != 0) return true;

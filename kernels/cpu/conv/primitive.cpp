@@ -22,8 +22,8 @@ struct OwnStream {
   dnnl::stream stream{engine()};
   ~OwnStream() { thread_state.onednn_stream_gone = true; }
 };
-/// This thread's stream. The main thread's is destroyed before static objects, which may still
-/// compute.
+/// Returns this thread's stream. The main thread's is destroyed before static objects, which may
+/// still compute.
 dnnl::stream& stream() {
   if (thread_state.onednn_stream_gone) [[unlikely]] {
     static dnnl::stream& last = *new dnnl::stream(engine());
@@ -37,8 +37,8 @@ dnnl::stream& stream() {
 
 const dnnl::engine& engine() {
   static const dnnl::engine& cpu = []() -> const dnnl::engine& {
-    // firn keeps the primitives itself. oneDNN's own cache keeps a broken entry for a shape if
-    // memory runs out while it makes the primitive, and all later calls for the shape fail.
+    // firn keeps the primitives itself. If memory runs out while oneDNN makes a primitive, its own
+    // cache keeps a broken entry for the shape, and all later calls for the shape fail.
     dnnl::set_primitive_cache_capacity(0);
     return *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   }();
@@ -51,7 +51,7 @@ class Primitive::State {
   struct Objects {
     std::array<dnnl::memory, kMost> memory;
     std::array<dnnl_exec_arg_t, kMost> named = {};
-    std::unique_ptr<Objects> next;  ///< that are free
+    std::unique_ptr<Objects> next;  ///< next free objects
   };
 
   State(const dnnl::primitive& primitive, std::vector<Argument> arguments)

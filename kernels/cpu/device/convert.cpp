@@ -62,8 +62,8 @@ std::int64_t load_vectors(const bfloat16* src, std::int64_t n, float* out) {
   }
   return i;
 }
-/// The elements up to the first pair of lines with a subnormal number, which the conversion
-/// instruction flushes. Returns their number. The CPU must have the instruction (isa.h).
+/// Converts the elements up to the first pair of lines with a subnormal number, which the
+/// conversion instruction flushes. Returns their number. The CPU must have the instruction (isa.h).
 __attribute__((target("avx512bf16"))) std::int64_t convert_lines(const float* values, bfloat16* dst,
                                                                  std::int64_t n) {
   const __m512i exponent = _mm512_set1_epi32(0x7f800000), fraction = _mm512_set1_epi32(0x7fffff);
@@ -81,7 +81,7 @@ __attribute__((target("avx512bf16"))) std::int64_t convert_lines(const float* va
   return i;
 }
 
-/// As bfloat16(float) rounds: to nearest even, and NaN stays a quiet NaN.
+/// Rounds as bfloat16(float) does: to nearest even, and NaN stays a quiet NaN.
 template <>
 std::int64_t store_vectors(const float* values, bfloat16* dst, std::int64_t n) {
   const __m512i one = _mm512_set1_epi32(1), half = _mm512_set1_epi32(0x7fff);
@@ -134,7 +134,8 @@ std::int64_t store_vectors(const float* values, half* dst, std::int64_t n) {
 }
 #endif
 
-// Functions of their own: inlined, all dtypes would share a frame that costs more than a short row.
+// These are functions of their own. If they were inlined, all dtypes would share a frame that costs
+// more than a short row.
 template <class S, class C>
 [[gnu::noinline]] void load(const S* src, std::int64_t stride, std::int64_t n, C* out) {
   if (stride == 1) {
@@ -147,7 +148,7 @@ template <class S, class C>
   }
 }
 
-/// The rows of `values` are ld apart, those of `dst` `row`.
+/// The rows of `values` are `ld` apart, and those of `dst` are `row` apart.
 template <class C, class S>
 [[gnu::noinline]] void store(const C* values, std::int64_t ld, S* dst, std::int64_t row,
                              std::int64_t stride, std::int64_t rows, std::int64_t n) {

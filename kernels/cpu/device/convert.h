@@ -19,11 +19,12 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Elements of a piece: 4 KB in f32, so that the few buffers of a kernel stay in the L1 cache.
+/// Number of elements of a piece: 4 KB in f32, so that the few buffers of a kernel stay in L1.
 inline constexpr std::int64_t kRow = 1024;
 
-/// n elements of `dtype`, `stride` elements apart (0 repeats one), as C. Returns `src` itself if
-/// dtype is C's own and stride is 1 (or n is 1); else fills buffer[0 .. n) and returns it.
+/// Returns n elements of `dtype`, `stride` elements apart (0 repeats one), as C. That is `src`
+/// itself if dtype is C's own and stride is 1 (or n is 1); else it fills buffer[0 .. n) and returns
+/// it.
 template <class C>
 const C* load_row(const void* src, DType dtype, std::int64_t stride, std::int64_t n, C* buffer);
 
@@ -32,20 +33,20 @@ const C* load_row(const void* src, DType dtype, std::int64_t stride, std::int64_
 template <class C>
 void store_row(const C* values, void* dst, DType dtype, std::int64_t stride, std::int64_t n);
 
-/// store_row for each row of a matrix: rows of `values` are `ld` apart, those of dst `row`
-/// elements.
+/// Calls store_row for each row of a matrix. Rows of `values` are `ld` apart, and those of dst are
+/// `row` elements apart.
 template <class C>
 void store_rows(const C* values, std::int64_t ld, void* dst, DType dtype, std::int64_t row,
                 std::int64_t stride, std::int64_t rows, std::int64_t n);
 
-/// The place for a row before store_row: `dst` itself if dtype is C's own and stride is 1, else
-/// `buffer`.
+/// Returns the place for a row before store_row: `dst` itself if dtype is C's own and stride is 1,
+/// else `buffer`.
 template <class C>
 C* row_target(void* dst, DType dtype, std::int64_t stride, C* buffer) {
   return dtype == dtype_of<C> && stride == 1 ? static_cast<C*>(dst) : buffer;
 }
 
-/// p advanced by `elements` of `dtype`.
+/// Returns p advanced by `elements` of `dtype`.
 inline const void* advance(const void* p, DType dtype, std::int64_t elements) {
   return static_cast<const char*>(p) + elements * static_cast<std::int64_t>(size_of(dtype));
 }

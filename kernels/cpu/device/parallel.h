@@ -1,4 +1,4 @@
-// Splitting work over CPU threads so that the result does not depend on their number. The caller
+// Splits work over CPU threads so that the result does not depend on their number. The caller
 // cuts the work into chunks by shape alone, and one thread computes each chunk.
 #pragma once
 
@@ -32,10 +32,10 @@ class FlushSubnormals {
 #endif
 };
 
-/// Below this many element operations, starting threads costs more than it saves.
+/// With fewer element operations than this, starting threads costs more than it saves.
 inline constexpr std::int64_t kParallelWork = 1 << 16;
 
-/// The most threads that run such chunks; 1 if the calling thread runs them all.
+/// Largest number of threads that run such chunks; 1 if the calling thread runs them all.
 inline int threads_for(std::int64_t chunks, std::int64_t work) {
   const int threads = num_threads();
   if (chunks <= 1 || threads == 1 || work < kParallelWork || inside_work()) return 1;
@@ -76,8 +76,8 @@ void parallel_for_threads(int threads, std::int64_t chunks, Fn&& fn, Order order
 
 /// Calls fn(i) for every i in [0, chunks), on several threads if `work` (the total of element
 /// operations) pays for them. Thread t of T begins at chunk chunks t/T. If fn throws, the exception
-/// of the lowest chunk that threw is rethrown; on one thread that of the first. In a dry run
-/// nothing is called. Chunks that need scratch memory: parallel_for_with_scratch (scratch.h).
+/// of the lowest chunk that threw is rethrown; on one thread, that of the first. A dry run calls
+/// nothing. Chunks that need scratch memory take parallel_for_with_scratch (scratch.h).
 template <class Fn>
 void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn, Order order = Order::forward) {
   if (runtime::dry_run()) return;

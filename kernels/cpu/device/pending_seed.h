@@ -1,4 +1,4 @@
-// How a kernel on the CPU computes the seed that its backward pass begins with.
+// Computation of a backward pass's initial gradient by one of its kernels on the CPU.
 #pragma once
 
 #include "kernels/plan/pending_seed.h"
@@ -6,12 +6,12 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// An f32 or f64 scalar.
+/// Returns an f32 or f64 scalar as f64.
 inline double read_scalar(const ConstView& v) {
   return v.dtype == DType::f64 ? *v.as<double>() : static_cast<double>(*v.as<float>());
 }
 
-/// Writes the seed. Returns the sums, in which this pass is counted.
+/// Writes the initial gradient. Returns the sums, which then count this pass.
 inline const math::SeedSums& compute_seed(const PendingSeed& p) {
   auto& sums = *p.sums.as<math::SeedSums>();
   const double seed =

@@ -1,4 +1,4 @@
-// Random words on the CPU, many Philox blocks side by side.
+// Random words on the CPU. Many Philox blocks are computed side by side.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Blocks computed side by side. With fewer, the compiler unrolls the loops instead of vectorising
-/// them (measured: 2.7 against 0.3 words per ns).
+/// Number of blocks computed side by side. With fewer, the compiler unrolls the loops instead of
+/// vectorising them (measured: 2.7 against 0.3 words per ns).
 inline constexpr int kPhiloxGroup = 64;
 inline constexpr std::int64_t kPhiloxGroupWords = 4 * kPhiloxGroup;
 
-/// The words of kPhiloxGroup blocks, block after block: block i has the counter counter_of(i).
+/// Writes the words of kPhiloxGroup blocks in order. Block i has the counter counter_of(i).
 template <class CounterOf>
 void philox_group(CounterOf counter_of, std::uint64_t seed, std::uint32_t* words) {
   constexpr int n = kPhiloxGroup;

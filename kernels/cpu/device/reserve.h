@@ -18,7 +18,7 @@ class Reserve {
   Reserve(const Reserve&) = delete;
   Reserve& operator=(const Reserve&) = delete;
 
-  /// For tests that make allocations fail: whether this thread's reserve covers `bytes` more bytes.
+  /// For tests that make allocations fail: true if this thread's reserve covers `bytes` more bytes.
   static bool covers(std::size_t bytes) noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// Chunks of work that need scratch memory. The calling thread allocates a slot for each thread that
-// may run chunks, once for the whole loop, and each thread touches its own slot first.
+// Chunks of work that need scratch memory. Once for the whole loop, the calling thread allocates a
+// slot for each thread that may run chunks. Each thread touches its own slot first.
 //
 //   const std::int64_t bytes = slot_bytes_of<float>(n);
 //   parallel_for_with_scratch(bytes, chunks, work, [&](std::int64_t chunk) {
@@ -38,8 +38,8 @@ void parallel_for_with_scratch(std::int64_t bytes, std::int64_t chunks, std::int
       Order::forward);
 }
 
-/// The most scratch memory that fn() has at a time if it runs in a chunk. It is run by shapes
-/// alone.
+/// Returns the most scratch memory that fn() has at a time if it runs in a chunk. fn() is called in
+/// a dry run, which computes shapes alone.
 template <class Fn>
 std::int64_t scratch_of(Fn&& fn) {
   struct DryRun {
@@ -49,7 +49,7 @@ std::int64_t scratch_of(Fn&& fn) {
   };
   const DryRun dry;
   const InsideWork inside;
-  // Nobody writes there in a dry run. Some kernels ask whether an address is null.
+  // A dry run does not write to this address, but some kernels ask whether it is null.
   constexpr std::uintptr_t kAddress = 64;
   const Slot slot(reinterpret_cast<void*>(kAddress), INT64_MAX / 2);
   fn();

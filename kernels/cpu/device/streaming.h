@@ -14,7 +14,7 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Whether a result of so many bytes is too large for a last-level cache.
+/// True if a result of this number of bytes is too large for a last-level cache.
 inline bool outgrows_caches(std::int64_t bytes) { return bytes >= (std::int64_t{32} << 20); }
 
 /// Copies with stores that bypass the caches, except for less than one such store at either end.

@@ -33,10 +33,10 @@ void pause() noexcept {
 #endif
 }
 
-// Some 50 microseconds: the gap between two kernels of a small model.
+// Number of spins that take some 50 microseconds: the gap between two kernels of a small model.
 constexpr int kSpins = 1500;
 
-/// The chunks of one thread and how many have begun, on a cache line of its own.
+/// The chunks of one thread and the number of those that have begun, on a cache line of its own.
 struct alignas(64) Share {
   std::atomic<std::int64_t> begun{0};
   std::int64_t first = 0, count = 0;
@@ -106,7 +106,7 @@ class Pool {
   }
 
  private:
-  /// Creates missing threads, and returns how many there are, including the caller.
+  /// Creates missing threads, and returns the number of threads, including the caller.
   int at_hand(int threads) noexcept {
     if (workers_ >= threads - 1) return threads;
     if (patience_ > 0) {
@@ -178,16 +178,16 @@ class Pool {
   std::atomic<int> busy_{0};
   std::atomic<int> sleepers_{0};
   std::atomic<bool> forking_{false};
-  std::atomic<void (*)() noexcept> before_{nullptr}, after_{nullptr};  // of around_fork()
+  std::atomic<void (*)() noexcept> before_{nullptr}, after_{nullptr};  // handlers of around_fork()
 };
 
-// Never destroyed: its threads may outlive main().
+// The pool is never destroyed: its threads may outlive main().
 Pool& pool() {
   static Pool& all = []() -> Pool& {
     auto made = std::make_unique<Pool>();
-    // Registered after the allocator's handlers and so called before them: work that runs here
-    // takes the allocator's lock. It comes last: if memory ran out after it, the next try would
-    // register the pool again.
+    // The handlers are registered after the allocator's and so called before them: work that runs
+    // here takes the allocator's lock. Registration comes last: if memory ran out after it, the
+    // next try would register the pool again.
     if (pthread_atfork([] { pool().before_fork(); }, [] { pool().after_fork_in_parent(); },
                        [] { pool().after_fork_in_child(); }) != 0)
       throw std::bad_alloc();

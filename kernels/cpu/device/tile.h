@@ -1,11 +1,11 @@
 // V on the CPU: a Tile holds one hardware register of numbers, and a Mask the outcome of a
-// comparison. Both are GCC/Clang vector types behind plain operators that return by value, so a
+// comparison. Both are GCC/Clang vector types with plain operators that return by value. So a
 // formula over V compiles to straight vector code for AVX-512, AVX, SSE or NEON alike.
 //
 // Elementary functions: f32 comes within 3 ulp of the exact result (7 for the tail of
 // standard_normal; tests/kernels measures it), NaN stays NaN, infinities give the limits. f64, and
 // pow, fmod and atan2 of f32, call the C library per lane. It is given 0 for a subnormal number:
-// kernels run with such numbers flushed to 0, and then it computes with a part of their bits.
+// kernels flush such numbers to 0, and the library would compute with a part of their bits.
 #pragma once
 
 #include <bit>
@@ -21,8 +21,8 @@
 #include "kernels/math/macros.h"
 #include "kernels/settings/isa.h"
 
-// A namespace of its own: argument-dependent lookup finds where(), exp(), ... of tiles here, and
-// they do not clash with the kernels of the same names.
+// This is a namespace of its own: argument-dependent lookup finds where(), exp(), ... of tiles
+// here, and they do not clash with the kernels of these names.
 namespace firn::kernels::cpu::FIRN_ISA::tiles {
 
 #if defined(__AVX512F__)
@@ -36,7 +36,7 @@ inline constexpr int kTileBytes = 16;
 template <class T>
 struct Tile;
 
-/// The result of comparing two tiles: all bits of a lane, or none.
+/// The result of comparing two tiles. A lane has all bits set if the comparison holds, else none.
 template <class T>
 struct Mask {
   using Word = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
@@ -67,14 +67,14 @@ struct Tile {
     std::memcpy(&t.v, p, sizeof(Vec));
     return t;
   }
-  /// The first n lanes; the others are 0.
+  /// Loads the first n lanes; the others are 0.
   static Tile load(const T* p, std::int64_t n) {
     alignas(kTileBytes) T lanes[size] = {};
     for (int i = 0; i < size && i < n; ++i) lanes[i] = p[i];
     return load(lanes);
   }
-  /// The first n > 0 lanes; the others repeat the first of them. So a formula divides by 0 in no
-  /// lane unless it does so for an element.
+  /// Loads the first n > 0 lanes; the others repeat the first of them. So a formula divides by 0 in
+  /// no lane unless it does so for an element.
   static Tile load_repeating(const T* p, std::int64_t n) {
     alignas(kTileBytes) T lanes[size];
     for (int i = 0; i < size; ++i) lanes[i] = p[i < n ? i : 0];
@@ -111,12 +111,12 @@ template <class T>
 Tile<T> where(Mask<T> m, Tile<T> a, Tile<T> b) {
   return Tile<T>(m.v ? a.v : b.v);
 }
-/// The first if they are equal or one is NaN.
+/// Returns the first if they are equal or one is NaN.
 template <class T>
 Tile<T> max(Tile<T> a, Tile<T> b) {
 #if defined(__AVX512F__)
-  // The instruction returns its second operand then. The masked forms avoid GCC 12's warning about
-  // an undefined register.
+  // In these cases the instruction returns its second operand. The masked forms avoid GCC 12's
+  // warning about an undefined register.
   if constexpr (sizeof(T) == 4) return Tile<T>(_mm512_maskz_max_ps(0xffff, b.v, a.v));
 #elif defined(__AVX2__)
   if constexpr (sizeof(T) == 4) return Tile<T>(_mm256_max_ps(b.v, a.v));
@@ -152,7 +152,7 @@ Tile<T> per_lane(Fn f, Tile<T> x, More... more) {
   return y;
 }
 
-/// Whether any lane of the comparison holds.
+/// True if any lane of the comparison holds.
 template <class T>
 bool any(Mask<T> m) {
   typename Mask<T>::Word all = 0;
@@ -160,7 +160,7 @@ bool any(Mask<T> m) {
   return all != 0;
 }
 
-/// ln 2 in two parts, the first with few bits, so that a small integer times it is exact.
+/// ln 2 in two parts. The first has few bits, so that its product with a small integer is exact.
 inline constexpr float kLn2High = 0.693359375f;
 inline constexpr float kLn2Low = -2.12194440054690583e-4f;
 
@@ -202,7 +202,7 @@ inline TileF exp_of(Reduced x) {
 #endif
 }
 
-/// a/b to an ulp or two, for b of ordinary size.
+/// Returns a/b to an ulp or two, for b of ordinary size.
 inline TileF quotient(TileF a, TileF b) {
 #if defined(__AVX512F__)
   const TileF y(_mm512_maskz_rcp14_ps(0xffff, b.v));
@@ -231,7 +231,7 @@ inline Square square(TileF a) {
 
 namespace detail {
 
-/// The magnitude of a with the sign of b, zeros included.
+/// Returns the magnitude of a with the sign of b, zeros included.
 template <class T>
 Tile<T> with_sign(Tile<T> a, Tile<T> b) {
   constexpr auto kSign = std::numeric_limits<typename Mask<T>::Word>::min();
@@ -247,7 +247,7 @@ Tile<T> abs(Tile<T> x) {
 
 namespace detail {
 
-/// A function of the C library in every lane, with 0 for subnormal numbers.
+/// Calls a function of the C library in every lane, with 0 for subnormal numbers.
 template <class T, class Fn, class... More>
 Tile<T> library(Fn f, Tile<T> x, More... more) {
   const auto flushed = [](Tile<T> v) {
@@ -259,7 +259,7 @@ Tile<T> library(Fn f, Tile<T> x, More... more) {
 
 }  // namespace detail
 
-/// Rounded to whole numbers, half to even. Adding 2^23 (2^52 in f64) leaves no room for a fraction;
+/// Rounds to whole numbers, half to even. Adding 2^23 (2^52 in f64) leaves no room for a fraction;
 /// numbers beyond it have none.
 template <class T>
 Tile<T> rint(Tile<T> x) {
@@ -292,8 +292,8 @@ namespace detail {
 struct Logarithm {
   TileF k, f, h, w;
 };
-/// With s = f/(2+f), log m = log((1+s)/(1-s)) by its series in s, arranged around f - f^2/2, which
-/// is exact to the last bits near m = 1.
+/// Computes log m = log((1+s)/(1-s)), for s = f/(2+f), by its series in s. The series is arranged
+/// around f - f^2/2, which is exact to the last bits near m = 1.
 inline Logarithm split_log(TileF x) {
   const Mask<float> tiny = x < TileF(std::numeric_limits<float>::min());
   const TileF scaled = where(tiny, x * TileF(33554432.f), x);  // 2^25: subnormals become normal
@@ -312,7 +312,7 @@ inline Logarithm split_log(TileF x) {
   return {n - where(tiny, TileF(25.f), TileF(0.f)), f, h, s * (h + r * s2)};
 }
 
-/// A logarithm y of x, put right at 0, infinity, NaN and negative x.
+/// Returns y, a logarithm of x, corrected at 0, infinity, NaN and negative x.
 inline TileF log_edges(TileF x, TileF y) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const TileF edge =
@@ -372,7 +372,7 @@ inline TileF sin(TileF x) { return where(x == TileF(0.f), x, detail::sine(x, 0))
 inline TileF cos(TileF x) { return detail::sine(x, 1); }
 inline TileF exp(TileF x) { return detail::exp_of(detail::reduce(detail::clamp_exponent(x))); }
 
-/// Exact for whole x.
+/// Is exact for whole x.
 inline TileF exp2(TileF x) {
   const TileF near = min(max(x, TileF(-150.f)), TileF(129.f));
   const TileF n = rint(near);
@@ -406,8 +406,8 @@ inline TileF tanh(TileF x) {
 
 namespace detail {
 
-/// P(Z <= -a) e^(a^2/2) of the standard normal distribution = N(a)/D(a), for 0 <= a <= 14.36. N and
-/// D are the minimax polynomials (relative error 5.8e-9).
+/// Returns P(Z <= -a) e^(a^2/2) of the standard normal distribution as N(a)/D(a), for 0 <= a <=
+/// 14.36. N and D are the minimax polynomials (relative error 5.8e-9).
 inline TileF scaled_tail(TileF a) {
   TileF n(0.004108738007635568);
   n = n * a + TileF(0.04058229359707579);
@@ -423,7 +423,7 @@ inline TileF scaled_tail(TileF a) {
   return quotient(n, d);
 }
 
-/// e^(-c a^2), c being 1 or 1/2. a^2 is exact, to keep the digits of the tail.
+/// Returns e^(-c a^2), where c is 1 or 1/2. a^2 is exact, to keep the digits of the tail.
 inline TileF bell(TileF a, float c) {
   const Square s = square(a);
   Reduced x = reduce(TileF(-c) * s.high);
@@ -451,7 +451,7 @@ inline TileF erfc(TileF x) {
   return where(x < TileF(0.f), TileF(2.f) - tail, tail);
 }
 
-/// Near 0, where 1 - erfc cancels, by its series.
+/// Computes the series near 0, where 1 - erfc cancels.
 inline TileF erf(TileF x) {
   const TileF a = abs(x), a2 = a * a;
   TileF p(1.0 / 685440);
@@ -466,7 +466,7 @@ inline TileF erf(TileF x) {
   return detail::with_sign(where(a < TileF(0.65f), near, TileF(1.f) - detail::erfc_tail(a)), x);
 }
 
-/// In f64, where squares of f32 numbers are exact and none overflows.
+/// Computes in f64, where squares of f32 numbers are exact and none overflows.
 inline TileF hypot(TileF a, TileF b) {
   const TileF y = detail::per_lane(
       [](float p, float q) {
@@ -475,7 +475,7 @@ inline TileF hypot(TileF a, TileF b) {
       },
       a, b);
   const TileF infinity(std::numeric_limits<float>::infinity());
-  return where((abs(a) == infinity) | (abs(b) == infinity), infinity, y);  // beside NaN, too
+  return where((abs(a) == infinity) | (abs(b) == infinity), infinity, y);  // NaN included
 }
 
 // clang-format off
@@ -530,7 +530,7 @@ Tile<T> rsqrt(Tile<T> x) {
   return Tile<T>(1) / sqrt(x);
 }
 
-/// Bit i: whether the comparison holds in lane i.
+/// Bit i is set if the comparison holds in lane i.
 template <class T>
 unsigned bits_of(Mask<T> m) {
 #if defined(__AVX512DQ__)
@@ -542,7 +542,7 @@ unsigned bits_of(Mask<T> m) {
   return bits;
 }
 
-/// The inverse: lane i is set if bit i is.
+/// Inverse of bits_of(): lane i is set if bit i is.
 template <class T>
 Mask<T> mask_of(unsigned bits) {
   using Word = typename Mask<T>::Word;

@@ -1,4 +1,4 @@
-// Transposing square blocks in registers.
+// Transposes square blocks in registers.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Rows and columns of a square: a row fills a register, but has at most 16 elements.
+/// Number of rows and columns of a square: a row fills a register, but has at most 16 elements.
 template <class T>
 inline constexpr int kSquare = std::min(16, tiles::kTileBytes / static_cast<int>(sizeof(T)));
 
 namespace detail {
 
-/// Exchanges bit `S` of the rows' index with that of the lanes': one stage of Eklundh's algorithm
-/// ("A fast computer method for matrix transposing", 1972).
+/// Exchanges bit `S` of the rows' index with bit `S` of the lanes' index. This is one stage of
+/// Eklundh's algorithm ("A fast computer method for matrix transposing", 1972).
 template <int S, class Row, int... Lane>
 void exchange(Row* rows, std::integer_sequence<int, Lane...>) {
   constexpr int n = sizeof...(Lane);

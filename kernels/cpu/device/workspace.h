@@ -1,8 +1,9 @@
 // Scratch memory of a kernel, accounted as workspace.
 //
 // The thread that calls a kernel takes it from the caching allocator. Chunks of work take theirs
-// from their thread's slot (scratch.h), which the calling thread has allocated before. So how much
-// a kernel has at a time depends on shapes and the number of threads, and never on timing.
+// from their thread's slot (scratch.h), which the calling thread has allocated before. So the
+// memory that a kernel has at a time depends on shapes and the number of threads, and never on
+// timing.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,9 @@
 
 namespace firn::kernels::cpu {
 
-/// What `bytes` bytes take of a slot.
+/// Number of bytes of a slot that `bytes` bytes take.
 constexpr std::int64_t slot_bytes(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-/// The same for n numbers of type T.
+/// Number of bytes of a slot that n numbers of type T take.
 template <class T>
 constexpr std::int64_t slot_bytes_of(std::int64_t n) {
   return slot_bytes(n * static_cast<std::int64_t>(sizeof(T)));
@@ -29,11 +30,11 @@ class Slot {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
-  /// The most bytes that were taken at a time.
+  /// Largest number of bytes that were taken at a time.
   std::int64_t most() const noexcept { return most_; }
 
-  /// For tests: how often a slot of this process was too small. The memory then came from the
-  /// allocator, and the peak may depend on timing.
+  /// For tests: number of times that a slot of this process was too small. The memory then came
+  /// from the allocator, and the peak may depend on timing.
   static std::uint64_t overflows() noexcept;
 
  private:
@@ -46,7 +47,7 @@ class Slot {
   Slot* outer_;
 };
 
-/// Uninitialised bytes, aligned to 64. Those of a slot are reused if blocks are released in reverse
+/// Uninitialised bytes, aligned to 64. Bytes of a slot are reused if blocks are released in reverse
 /// order; the others are free when the slot ends.
 class ScratchMemory {
  public:
@@ -62,7 +63,7 @@ class ScratchMemory {
  private:
   void* data_ = nullptr;
   std::int64_t bytes_ = 0;
-  Slot* slot_ = nullptr;  ///< where it comes from, unless it is a storage
+  Slot* slot_ = nullptr;  ///< slot that it comes from, or null if it is a storage
   Ref<Storage> storage_;
 };
 

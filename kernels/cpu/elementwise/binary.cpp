@@ -13,7 +13,7 @@ void forward_row(const C* const* in, const C*, C* out, std::int64_t n, const Arg
       n, out, [a = args](auto x, auto y) { return Op::f(x, y, a); }, in[0], in[1]);
 }
 
-/// in: dy, a, b.
+/// `in` is dy, a, b.
 template <class Op, int kOperand, class C>
 void backward_row(const C* const* in, const C* old, C* out, std::int64_t n, const Args& args) {
   const auto gradient = [p = args](auto dy, auto a, auto b) {

@@ -45,8 +45,8 @@ void visit_size(DType t, Fn&& fn) {
   }
 }
 
-/// The axis along which view 1 is contiguous, if it is not the last one and a blocked transpose
-/// pays; else -1.
+/// Returns the axis along which view 1 is contiguous, if it is not the last one and a blocked
+/// transpose pays; else -1.
 int transposed_axis(const Walk& walk) {
   constexpr std::int64_t kWorthIt = 8;
   const int inner = walk.rank() - 1;

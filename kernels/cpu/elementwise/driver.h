@@ -1,6 +1,6 @@
 // The one driver of all elementwise kernels on the CPU. A kernel is a row function on spans of the
 // compute type; the driver walks the views, converts, broadcasts and splits the work over threads.
-// It is the same code for every op, so an op costs only its row functions.
+// All ops share its code, so an op costs only its row functions.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// out[0 .. n) from in[0][0 .. n), in[1][0 .. n), ... `old` is null, or holds the previous values
-/// of out, to be added (axpby: scaled and added). Spans may coincide exactly but not overlap
+/// Computes out[0 .. n) from in[0][0 .. n), in[1][0 .. n), ... `old` is null, or holds the previous
+/// values of out, to be added (axpby: scaled and added). Spans may coincide exactly but not overlap
 /// otherwise.
 template <class C>
 using RowFn = void (*)(const C* const* in, const C* old, C* out, std::int64_t n,
@@ -42,19 +42,19 @@ void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
   }
 }
 
-/// Elements of a chunk.
+/// Number of elements of a chunk.
 inline constexpr std::int64_t kChunk = 16 * kRow;
 
-/// Elements that bypass the caches at a time, few enough that loads do not stall, and how far ahead
-/// their operands are prefetched.
+/// Number of elements that bypass the caches at a time, few enough that loads do not stall, and
+/// distance at which their operands are prefetched.
 inline constexpr std::int64_t kStreamed = 128, kAhead = 1024;
 inline void fetch_ahead(const void* from, std::size_t size) {
   const char* const at = static_cast<const char*>(from) + kAhead * static_cast<std::int64_t>(size);
   for (std::size_t line = 0; line < kStreamed * size; line += 64) __builtin_prefetch(at + line);
 }
 
-/// Runs `row` over views of one shape. `accumulate`: row gets out's previous values. `cost`:
-/// element operations per element, which decides whether threads pay.
+/// Runs `row` over views of one shape. If `accumulate`, row gets out's previous values. `cost` is
+/// the number of operations per element, which decides whether threads pay.
 template <class C, int N>
 void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out, bool accumulate,
                  const math::Args& args, int cost) {
@@ -139,14 +139,15 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   });
 }
 
-/// The row functions of one op in the three compute types; null where the op does not take them.
+/// The row functions of one op in the three compute types; null for types that the op does not
+/// take.
 struct Rows {
   RowFn<float> f = nullptr;
   RowFn<double> d = nullptr;
   RowFn<std::int64_t> i = nullptr;
 };
 
-/// row(C()) for each compute type C that the op takes.
+/// Returns row(C()) for each compute type C that the op takes.
 template <class Op, class RowOf>
 constexpr Rows rows_of(RowOf row) {
   Rows rows;

@@ -14,8 +14,8 @@ namespace {
 
 static_assert(kRow % kPhiloxGroupWords == 0);
 
-/// Calls fn(first, n, words) for every piece: its first element, how many, and their words (filled
-/// to whole groups).
+/// Calls fn(first, n, words) for every piece of n elements from `first` on. Their words are filled
+/// to whole groups.
 template <class Fn>
 void for_pieces(std::int64_t numel, RandomKey key, Fn&& fn) {
   parallel_for(math::ceil_div(numel, kRow), numel * 8, [&](std::int64_t piece) {

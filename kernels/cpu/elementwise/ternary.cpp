@@ -1,5 +1,5 @@
-// Elementwise kernels of three operands: row functions made from the formulas of math/ternary.h,
-// and choice by a condition. And the sum of two scaled tensors.
+// Elementwise kernels of three operands (row functions made from the formulas of math/ternary.h),
+// choice by a condition, and the sum of two scaled tensors.
 #include "kernels/cpu/elementwise/driver.h"
 #include "kernels/elementwise.h"
 
@@ -15,7 +15,7 @@ void forward_row(const C* const* in, const C*, C* out, std::int64_t n, const Arg
       in[2]);
 }
 
-/// in: dy, a, b, c.
+/// `in` is dy, a, b, c.
 template <class Op, int kOperand, class C>
 void backward_row(const C* const* in, const C* old, C* out, std::int64_t n, const Args& args) {
   const auto gradient = [p = args](auto dy, auto a, auto b, auto c) {
@@ -53,7 +53,7 @@ constexpr Rows kBackward[][3] = {
 };
 // clang-format on
 
-/// in: condition, a, b.
+/// `in` is condition, a, b.
 template <class C>
 void where_row(const C* const* in, const C* old, C* out, std::int64_t n, const Args&) {
   using math::where;
@@ -67,7 +67,7 @@ void where_row(const C* const* in, const C* old, C* out, std::int64_t n, const A
   }
 }
 
-/// args: alpha, beta.
+/// `args` are alpha, beta.
 template <class C>
 void axpby_row(const C* const* in, const C* old, C* out, std::int64_t n, const Args& args) {
   if (old) {
@@ -97,7 +97,7 @@ void ternary_backward(math::TernaryOp op, int operand, const ConstView& dy, cons
 void where(const ConstView& condition, const ConstView& a, const ConstView& b, const View& out,
            float beta, Stream) {
   constexpr Rows kRows{&where_row<float>, &where_row<double>, &where_row<std::int64_t>};
-  // The values decide the compute type; the condition is read as 0 or 1 in that.
+  // The values decide the compute type, in which the condition is read as 0 or 1.
   const ConstView* const in[] = {&condition, &a, &b};
   switch (compute_dtype(a.dtype)) {
     case DType::f32:

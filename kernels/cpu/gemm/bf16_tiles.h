@@ -1,10 +1,11 @@
-// How factors are split and packed for units that multiply bf16 numbers (tile_product.h has the
-// layout), in AVX-512, for matrix_unit.cpp alone.
+// Splits and packs factors for units that multiply bf16 numbers (tile_product.h has the layout), in
+// AVX-512, for matrix_unit.cpp alone.
 #pragma once
 
 #include <immintrin.h>
 
-// What stands between the two may use the unit's instructions, whatever the build's options are.
+// Code between FIRN_TILES_BEGIN and FIRN_TILES_END may use the unit's instructions, whatever the
+// build's options are.
 #define FIRN_BF16_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16"
 #define FIRN_PRAGMA_OF(text) _Pragma(#text)
 #define FIRN_PRAGMA(text) FIRN_PRAGMA_OF(text)
@@ -27,7 +28,7 @@ namespace firn::kernels::cpu::tiles {
 // ---- Parts ----
 //
 // load() reads up to 32 numbers into `words` registers of 16-bit words, which packing moves about.
-// parts_of() makes bf16 parts of them when all are in their places.
+// parts_of() makes bf16 parts of them once all are in place.
 
 /// Numbers of 16 bits.
 struct Narrow {
@@ -38,14 +39,14 @@ struct Narrow {
   }
 };
 
-/// bf16 as it is.
+/// bf16 numbers, which stay as they are.
 struct Plain : Narrow {
   static constexpr int parts = 1;
   static constexpr DType dtype = DType::bf16;
   static void parts_of(const __m512i* word, __m512i* out) { out[0] = word[0]; }
 };
 
-/// The upper halves of 32 f32 numbers.
+/// Returns the upper halves of 32 f32 numbers.
 inline __m512i upper_halves(__m512i low, __m512i high) {
   alignas(64) static constexpr auto index = [] {
     std::array<std::uint16_t, 32> out{};
@@ -61,7 +62,7 @@ inline __mmask16 is_special(__m512 x) {
   return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(x), exponent), exponent);
 }
 
-/// Whether all numbers of a tile are finite.
+/// True if all numbers of a tile are finite.
 inline bool is_finite(const Tiles& tile) {
   __m512i largest = _mm512_setzero_si512();  // without signs, as integers
   for (int64_t i = 0; i < kLines; ++i)
@@ -105,7 +106,7 @@ struct Half : Narrow {
   }
 
  private:
-  /// The same of any numbers.
+  /// Splits any numbers, by way of f32.
   static void split_by_f32(__m512i h, __m512i* out) {
     const __m512 x[2] = {_mm512_cvtph_ps(_mm512_castsi512_si256(h)),
                          _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1))};
@@ -122,8 +123,8 @@ struct Half : Narrow {
   }
 };
 
-/// f32 in three parts of 8 significant bits, rounded to nearest, so that what is left out of a
-/// product is small and has either sign.
+/// f32 in three parts of 8 significant bits. They are rounded to nearest, so that the omitted part
+/// of a product is small and has either sign.
 struct Single {
   static constexpr int parts = 3, words = 3;
   static constexpr DType dtype = DType::f32;
@@ -141,7 +142,7 @@ struct Single {
         const __m512i bits = _mm512_castps_si512(x[i]);
         const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
         __m512i near = _mm512_and_si512(_mm512_add_epi32(bits, _mm512_add_epi32(half, odd)), keep);
-        // What would round to infinity is cut off. A NaN keeps its upper half.
+        // A number that would round to infinity is truncated. A NaN keeps its upper half.
         const __mmask16 cut = is_special(_mm512_castsi512_ps(near)) | wild[i];
         near = _mm512_mask_and_epi32(near, cut, bits, keep);
         word[i] = near;
@@ -156,7 +157,7 @@ struct Single {
 
 // ---- Packing ----
 
-/// A 16 x 16 matrix of pairs, transposed.
+/// Transposes a 16 x 16 matrix of pairs.
 inline void transpose(__m512i* r) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
@@ -187,7 +188,7 @@ inline __mmask32 first(int64_t count) {
   return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(count, 0)) - 1;
 }
 
-/// Pairs of the first (or last) 16 numbers of two rows.
+/// Returns pairs of the first (or last) 16 numbers of two rows.
 inline __m512i pairs_of(__m256i even, __m256i odd) {
   return _mm512_or_si512(_mm512_cvtepu16_epi32(even),
                          _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
@@ -213,15 +214,15 @@ void store_tiles(__m512i (*rows)[16], bool by_line, bool right, char* to) {
   }
 }
 
-/// Words of the numbers at `from`; zeros if there are none. Behind the end no memory is touched: a
-/// CPU may take long over a load of nothing there.
+/// Loads words of the numbers at `from`, or zeros if `there` is false. It touches no memory beyond
+/// the end: a CPU may take long over a masked load of nothing there.
 template <class S>
 void load_if(bool there, const void* from, __mmask32 use, __m512i* words) {
   if (there) return S::load(from, use, words);
   std::fill_n(words, S::words, _mm512_setzero_si512());
 }
 
-/// One step of up to two panels from a corner of a matrix of `lines` x k.
+/// Packs one step of up to two panels from a corner of a matrix of `lines` x k.
 template <class S>
 void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, int64_t panel) {
   using Element = typename S::Element;

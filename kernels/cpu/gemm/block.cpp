@@ -44,8 +44,8 @@ void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
 #ifdef FIRN_HAS_ONEDNN
 namespace {
 
-/// The kernels of products that oneDNN generates together, all of a set at its first use: those for
-/// every shape, and on CPUs with AVX-512 those for a few rows times a transposed matrix.
+/// Sets of product kernels. oneDNN generates all of a set at its first use: those for every shape,
+/// and on CPUs with AVX-512 those for a few rows times a transposed matrix.
 enum class KernelSet { general, few_rows };
 
 bool takes_few_rows(std::int64_t m, const BlockOperand<float>& a, const BlockOperand<float>& b) {
@@ -60,7 +60,7 @@ void generate(KernelSet set) {
   if (done.load(std::memory_order_relaxed)) [[likely]]
     return;
   const Reserve reserve(kMakeReserve, kCodeReserve);
-  // A product of few numbers takes the kernels that read operands in place, which oneDNN generates
+  // A product of few numbers takes the kernels that read operands in place. oneDNN generates them
   // after those that all products need.
   const float a[4] = {}, b[4] = {};
   float c[4];
@@ -86,16 +86,16 @@ void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                             std::to_string(k) + ", " + std::to_string(n) + "]");
 }
 
-/// From this many rows and columns on, transposing b first pays. oneDNN reaches 0.95 of the peak
-/// with b, and 0.3 to 0.9 with a transposed b, less for fewer rows.
+/// From this number of rows and columns on, transposing b first pays. oneDNN reaches 0.95 of the
+/// peak with b, and 0.3 to 0.9 with a transposed b, less for fewer rows.
 constexpr std::int64_t kPackedRows = 32, kPackedColumns = 16;
-/// A transposed a reaches 0.7 to 0.9, less for longer rows. Transposing it pays if the sum is long
-/// and every element is multiplied by many columns.
+/// oneDNN reaches 0.7 to 0.9 with a transposed a, less for longer rows. Transposing pays if the sum
+/// is long and every element is multiplied by many columns.
 constexpr std::int64_t kPackedDepth = 128, kMeetings = 128;
-/// This many elements stay in the L2 cache. Deeper panels are slower, too.
+/// Elements of a panel that stays in the L2 cache, and its depth. Deeper panels are slower, too.
 constexpr std::int64_t kPanel = 1 << 17, kDepth = 256;
 
-/// Which operand is transposed first, if any, and the panels for that: [depth, side].
+/// Decides which operand is transposed first, if any, and the panels for that: [depth, side].
 struct Turn {
   bool a, b;
   std::int64_t depth = 0, side = 0;

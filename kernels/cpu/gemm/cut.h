@@ -1,4 +1,4 @@
-// How a GEMM's axes are cut into blocks.
+// Cuts of a GEMM's axes into blocks.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Cut {
     return std::min(size_, part * tiles_ / parts_ * tile_);
   }
   std::int64_t size(std::int64_t part) const { return begin(part + 1) - begin(part); }
-  /// No part has more.
+  /// Size of the largest part.
   std::int64_t most() const { return std::min(size_, math::ceil_div(tiles_, parts_) * tile_); }
 
  private:

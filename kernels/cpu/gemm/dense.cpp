@@ -24,7 +24,7 @@ ConstView transposed(ConstView v) {
   return v;
 }
 
-/// A block of a row-major matrix.
+/// Returns a block of a row-major matrix.
 template <class V>
 V part_of(V v, const Block& block) {
   const std::int64_t at = block.i * v.strides[0] + block.j;
@@ -34,19 +34,19 @@ V part_of(V v, const Block& block) {
   return v;
 }
 
-/// The largest number that is 0 once it is stored: in f16 half the smallest subnormal number. Those
-/// of the other dtypes count as 0 in kernels anyway.
+/// Returns the largest number that is 0 once it is stored: in f16 half the smallest subnormal
+/// number. Kernels treat subnormal numbers of the other dtypes as 0 anyway.
 double stored_as_zero(DType t) { return t == DType::f16 ? 0x1p-25 : 0; }
 
-/// The mask bits of relu: set if the value, stored in `dtype`, is above 0 or NaN, as in math::Relu.
-/// The last block of a row also writes the bits of its padding.
+/// Writes the mask bits of relu: set if the value, stored in `dtype`, is above 0 or NaN, as in
+/// math::Relu. The last block of a row also writes the bits of its padding.
 template <class T>
 void store_mask(const View& mask, std::int64_t n, DType dtype, const Block& block) {
   const T zero = static_cast<T>(stored_as_zero(dtype));
   using V = Tile<T>;
   const std::int64_t end = block.j + block.cols < n ? block.j + block.cols : 8 * mask.shape[1];
   for (std::int64_t i = 0; i < block.rows; ++i) {
-    // Counted from column 0, like the mask.
+    // `row` counts from column 0, like the mask.
     const T* const row = block.values.as<T>() + i * block.values.strides[0] - block.j;
     std::uint8_t* const out = mask.as<std::uint8_t>() + (block.i + i) * mask.strides[0];
     std::int64_t j = block.j;
@@ -65,7 +65,7 @@ void store_mask(const View& mask, std::int64_t n, DType dtype, const Block& bloc
   }
 }
 
-/// The values become 0 if the mask's bit is not set.
+/// Sets the values to 0 whose mask bit is not set.
 template <class T>
 void apply_mask(const ConstView& mask, const Block& block) {
   using V = Tile<T>;

@@ -1,5 +1,5 @@
-// GEMMs with an epilogue, which is applied to each block of the result while the block is in the
-// cache of the core that computed it.
+// GEMMs with an epilogue. It is applied to each block of the result while the block is in the cache
+// of the core that computed it.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct Block {
   View values;
 };
 
-/// Several threads call it at once, each for another block. Wrap a lambda in std::ref():
+/// Several threads call an epilogue at once, each for another block. Wrap a lambda in std::ref():
 /// std::function would put one that holds more than two pointers on the heap.
 using Epilogue = std::function<void(const Block&)>;
 
-/// gemm() into a row-major c of rank 2; `epilogue` sees each block once.
+/// Computes gemm() into a row-major c of rank 2; `epilogue` sees each block once.
 void gemm_with_epilogue(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
                         const Epilogue& epilogue);
 

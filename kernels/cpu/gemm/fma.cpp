@@ -1,5 +1,5 @@
-// Products of f32 numbers by vector instructions. A block of c stays in registers; the right factor
-// is packed in panels of two registers' width, the left one is read number by number.
+// Products of f32 numbers by vector instructions. A block of c stays in registers. The right factor
+// is packed in panels of two registers' width; the left one is read number by number.
 #include "kernels/cpu/gemm/fma.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using std::int64_t;
 using tiles::TileF;
 
 constexpr int kWidth = TileF::size, kColumns = 2 * kWidth;
-/// Rows of a block. Its sums fill half of AVX-512's 32 registers. Of 16 registers they take 12:
-/// with 8 sums each would wait for its multiply-add before.
+/// Rows of a block. Its sums fill half of AVX-512's 32 registers, or 12 of 16 registers: with only
+/// 8, each sum would wait for its previous multiply-add.
 constexpr int kRows = kWidth == 16 ? 8 : 6;
 /// Depth in k of a right panel that stays in the L1 cache.
 constexpr int64_t kDepth = 8192 / kColumns;
@@ -33,13 +33,13 @@ std::size_t right_bytes(int64_t k, int64_t n) {
   return static_cast<std::size_t>(math::ceil_div(n, kColumns) * kColumns * k) * sizeof(float);
 }
 
-/// n numbers of `a` from element (i, j) on, along a row or a column.
+/// Returns n numbers of `a` from element (i, j) on, along a row or a column.
 const float* numbers(const Matrix& a, int64_t i, int64_t j, int64_t stride, int64_t n,
                      float* buffer) {
   return load_row(a.at(i, j).data, a.dtype, stride, n, buffer);
 }
 
-/// Rows ahead that are fetched: a slice of columns reads a short run of each.
+/// Distance in rows of prefetching: a slice of columns reads a short run of each row.
 constexpr int64_t kAhead = 16;
 
 Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
@@ -55,7 +55,7 @@ Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
     }
     return {static_cast<const char*>(packed), 4 * k, 4 * k * kRows, 4};
   }
-  // Panels of kRows rows, for each of which columns are contiguous.
+  // Packs panels of kRows rows, for each of which columns are contiguous.
   constexpr int64_t kPiece = kRow / kRows * kRows;
   const auto size = static_cast<int64_t>(size_of(a.dtype));
   alignas(64) float buffer[kPiece];
@@ -77,7 +77,7 @@ Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
   return {static_cast<const char*>(packed), 4, 4 * k * kRows, 4 * kRows};
 }
 
-/// A row of b after the other, each in pieces of kRow, which go to the panels line by line.
+/// Packs the rows of b in order, each in pieces of kRow, which go to the panels line by line.
 void pack_rows(const Matrix& b, int64_t k, int64_t n, float* to) {
   const auto size = static_cast<int64_t>(size_of(b.dtype));
   alignas(64) float buffer[kRow];
@@ -97,7 +97,7 @@ void pack_rows(const Matrix& b, int64_t k, int64_t n, float* to) {
   }
 }
 
-/// Columns of b are contiguous: they are transposed, 16-bit ones in pieces of the depth kPiece.
+/// Packs a b with contiguous columns: they are transposed, 16-bit ones in pieces of depth kPiece.
 void pack_columns(const Matrix& b, int64_t k, int64_t n, float* to) {
   constexpr int64_t kPiece = kRow / kColumns;
   alignas(64) float wide[kColumns * kPiece];
@@ -193,7 +193,7 @@ void multiply(int64_t m, int64_t n, int64_t k, const Left& left, const void* rig
   }
 }
 
-/// Up to how many rows x by a layer's weight are faster here than by oneDNN, with AVX-512.
+/// Largest number of rows x for which this kernel beats oneDNN on x w^T (AVX-512).
 int64_t most_rows() {
 #if defined(__x86_64__)
   if (__builtin_cpu_is("amd")) return 256;

@@ -5,13 +5,13 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Factors of f32, and 16-bit ones, which it packs as f32.
+/// Multiplies factors of f32, and 16-bit ones, which it packs as f32.
 const Microkernel& fma();
-/// Whether fma() multiplies f32 factors [m, k] x [k, n] faster than the library does. With AVX2 it
+/// True if fma() multiplies f32 factors [m, k] x [k, n] faster than the library does. With AVX2 it
 /// does, unless the product is so thin that packing costs more. With AVX-512 the library is as
-/// fast, but for a few rows x by a layer's weight (x w^T), which fill half of its registers; on
-/// AMD's CPUs for up to 256 rows.
-/// `columns`: those of the right factor are contiguous, as of w^T.
+/// fast, except for a few rows x by a layer's weight (x w^T), which fill half of its registers. On
+/// AMD's CPUs the exception holds for up to 256 rows.
+/// `columns` is true if the right factor's columns are contiguous, as those of w^T are.
 bool fma_beats_library(std::int64_t m, std::int64_t n, std::int64_t k, bool columns);
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

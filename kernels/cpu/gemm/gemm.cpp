@@ -1,6 +1,6 @@
-// GEMM. 16-bit factors go to the microkernels (packed.h), f64 ones to a library, f32 ones to the
-// faster of the two, or to the microkernel if products must be batch-invariant. The result is cut
-// into blocks by shape, so that the bits do not depend on the number of threads.
+// GEMM. The microkernels (packed.h) take 16-bit factors, and a library takes f64 ones. The faster
+// of the two takes f32 ones, or the microkernel if products must be batch-invariant. The result is
+// cut into blocks by shape, so that the bits do not depend on the number of threads.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -23,15 +23,15 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-/// An even number of parts of about `part` each, so that of two threads neither waits.
+/// Returns an even number of parts of about `part` each, so that neither of two threads waits.
 std::int64_t even_parts(std::int64_t size, std::int64_t part) {
   return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
 }
 
-/// The block grid, by the shape alone. The library is fastest with blocks of 128 rows and some 512
-/// columns; with fewer columns it packs its rows too often. There are at least eight blocks, for as
-/// many threads, if each keeps 4 MFLOP. Rows are cut first: a thread then stores the gradients of
-/// the rows that it will update.
+/// The block grid, which depends on the shape alone. The library is fastest with blocks of 128 rows
+/// and some 512 columns; with fewer columns it packs its rows too often. There are at least eight
+/// blocks, for as many threads, if each keeps 4 MFLOP. Rows are cut first: a thread then stores the
+/// gradients of the rows that it will update.
 struct Grid {
   Cut rows, cols;
 
@@ -50,7 +50,7 @@ struct Grid {
     return {{m, rows}, {n, cols}};
   }
 
-  /// What the product of a block takes of a slot, at most.
+  /// Most bytes of a slot that the product of a block takes.
   template <class T>
   std::int64_t scratch(std::int64_t k, bool a_transposed, bool b_transposed) const {
     std::int64_t most = 0;
@@ -63,7 +63,7 @@ struct Grid {
   }
 };
 
-/// `block` of c, whose leading dimension is ldc, for an epilogue.
+/// Returns a block of c, whose leading dimension is ldc, for an epilogue.
 template <class T>
 Block block_of(T* c, std::int64_t ldc, std::int64_t i, std::int64_t rows, std::int64_t j,
                std::int64_t cols) {
@@ -77,9 +77,9 @@ void add_to_rows(std::int64_t rows, std::int64_t cols, const T* bias, T* c, std:
     for (std::int64_t j = 0; j < cols; ++j) c[j] += bias[j];
 }
 
-/// Whether to compute c^T = b^T a^T. If b is stored transposed, this reads it contiguously, and a
-/// and c are transposed instead. That is less work in a layer x w^T whose batch of m examples is
-/// smaller than its weight.
+/// True if c^T = b^T a^T is to be computed. If b is stored transposed, this reads it contiguously,
+/// and a and c are transposed instead. That is less work in a layer x w^T whose batch of m examples
+/// is smaller than its weight.
 template <class T>
 bool prefers_transposed(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>& b,
                         T beta) {
@@ -140,7 +140,7 @@ void transposed_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
   });
 }
 
-/// Whether c is summed from parts of k (split-K). The gradient dy w of a layer's m examples takes
+/// True if c is summed from parts of k (split-K). The gradient dy w of a layer's m examples takes
 /// longer to read w than to multiply by it. Rows of w are contiguous, and in the cache of the
 /// thread that used them in the forward pass and updated them; columns are not.
 template <class T>
@@ -178,8 +178,8 @@ void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
   });
 }
 
-/// Row by row, so that a row's bits do not depend on the others. The columns are one block: the
-/// library's order of sums could depend on where a block begins.
+/// Computes row by row, so that a row's bits do not depend on the others. The columns are one
+/// block: the library's order of sums could depend on where a block begins.
 void row_products(std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
                   const BlockOperand<double>& a, const BlockOperand<double>& b, double beta,
                   double* c, std::int64_t ldc, const double* bias, const Epilogue& epilogue) {
@@ -234,7 +234,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Oper
   }
 }
 
-/// From this many products in a batch on, one thread computes each.
+/// From this number of products in a batch on, one thread computes each.
 constexpr std::int64_t kManyProducts = 8;
 
 ConstView slice_of(const ConstView& v, std::int64_t batch) {
@@ -271,7 +271,8 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
   if (!direct) FIRN_ISA::axpby(1.0, own->view(), args.beta, c, Stream{});
 }
 
-/// The microkernel that multiplies a [m, k] of f32 or 16 bits by b [k, n], or null: a library does.
+/// Returns the microkernel that multiplies a [m, k] of f32 or 16 bits by b [k, n]; null if a
+/// library does.
 const Microkernel* unit_of(std::int64_t m, const ConstView& b) {
   if (b.dtype != DType::f32) return &microkernel(b.dtype);
   if (const Microkernel* const unit = bf16x3_kernel()) return unit;
@@ -309,7 +310,7 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
     multiply(x, y, {const_cast<void*>(z.data), z.dtype, z.device, z.shape, z.strides}, args, {});
   };
   if (batches >= kManyProducts) {
-    // Within a chunk a product has the same scratch memory as by itself on one thread.
+    // Within a chunk, a product takes as much scratch memory as it does alone on one thread.
     const std::int64_t bytes = scratch_of([&] { one(0); });
     parallel_for_with_scratch(bytes, batches, c.numel() * a.shape.back(), one);
   } else {

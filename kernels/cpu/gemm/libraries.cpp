@@ -1,5 +1,5 @@
-// The libraries that multiply on the CPU beside firn's own kernels, as environment() describes
-// them.
+// The libraries that multiply on the CPU in addition to firn's own kernels, as environment()
+// describes them.
 #include <string>
 
 #include <Eigen/Core>
@@ -29,7 +29,7 @@ LibraryFacts onednn_facts() {
 
 LibraryFacts eigen_facts() {
   LibraryFacts facts;
-#ifdef EIGEN_PATCH_VERSION  // from Eigen 5 on, whose first number is no longer a version's
+#ifdef EIGEN_PATCH_VERSION  // from Eigen 5 on, whose versions omit EIGEN_WORLD_VERSION
   facts.version = dotted(EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION, EIGEN_PATCH_VERSION);
 #else
   facts.version = dotted(EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION);

@@ -1,4 +1,4 @@
-// Products of bf16 numbers, added in f32: on the matrix unit (AMX), and by vdpbf16ps.
+// Products of bf16 numbers, added in f32, on the matrix unit (AMX) and by vdpbf16ps.
 #include "kernels/cpu/gemm/matrix_unit.h"
 
 #if defined(__x86_64__)
@@ -24,7 +24,7 @@ struct Amx {
       config.bytes[t] = 64;
       config.rows[t] = 16;
     }
-    // GCC believes that the unit reads no more of it than a pointer's size.
+    // GCC assumes that the unit reads only a pointer's size of `config`.
     asm volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
   }
@@ -90,7 +90,7 @@ struct Amx {
   }
 };
 
-/// vdpbf16ps on the same tiles: 8 rows x 2 panels of sums in registers.
+/// Computes the same tiles by vdpbf16ps, with 8 rows x 2 panels of sums in registers.
 struct Dot {
   template <int kRows, int kColumns, int kParts, bool kTurned>
   static void block(const Panels& p, const Tiles& sums, const Tiles& result) {

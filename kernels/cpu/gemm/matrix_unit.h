@@ -5,9 +5,9 @@
 
 namespace firn::kernels::cpu {
 
-/// For factors of bf16, of f16 (in two parts, without error) or of f32 (in three parts).
+/// Returns the kernel for bf16, f16 (in two parts, without error) or f32 (in three parts).
 const Microkernel& amx(DType dtype);
-/// For factors of bf16, by vdpbf16ps.
+/// Returns the kernel for bf16 by vdpbf16ps.
 const Microkernel& avx512_bf16();
 
 }  // namespace firn::kernels::cpu

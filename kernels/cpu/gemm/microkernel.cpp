@@ -17,8 +17,8 @@ namespace firn::kernels::cpu::FIRN_ISA {
 #if defined(__x86_64__)
 namespace {
 
-/// Whether vdpbf16ps is to multiply. AMD's CPUs run it at twice the rate of f32, Intel's at half of
-/// that rate, so there it has to be asked for by name.
+/// True if vdpbf16ps is to multiply. AMD's CPUs run it at twice the rate of f32. Intel's run it at
+/// half of that rate, so there the user has to ask for it by name.
 bool uses_dots() {
   return isa() == Isa::avx512_bf16 && (__builtin_cpu_is("amd") || isa_is_forced());
 }

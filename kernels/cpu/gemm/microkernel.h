@@ -21,7 +21,7 @@ struct Matrix {
   DType dtype;  ///< f32, f16 or bf16
   std::int64_t row, column;
 
-  /// The same matrix from element (i, j) on.
+  /// Returns this matrix from element (i, j) on.
   Matrix at(std::int64_t i, std::int64_t j) const {
     const std::int64_t offset = (i * row + j * column) * static_cast<std::int64_t>(size_of(dtype));
     return {static_cast<const char*>(data) + offset, dtype, row, column};
@@ -34,31 +34,31 @@ struct Left {
   const char* data;
   std::int64_t row, panel, step;
   const char* tail = nullptr;  ///< packed last step of k, if the rest is in place
-  /// Whether the result is a transpose. Sums then follow the order of the upright product.
+  /// True if the result is a transpose. Sums then follow the order of the upright product.
   bool turned = false;
 };
 
-/// One way to multiply: how factors are packed, and the instructions that multiply them. Sums are
-/// f32. The order in which an element is summed depends on k and the kernel alone, so a row has the
-/// same bits in a product of any number of rows.
+/// One way to multiply: functions that pack factors, and the instructions that multiply them. Sums
+/// are f32. The order in which an element is summed depends on k and the kernel alone. So a row has
+/// the same bits in a product of any number of rows.
 struct Microkernel {
   const char* name;            ///< for describe(), e.g. "AMX bf16"
   std::int64_t rows, columns;  ///< blocks of m and n that are multiples of these waste nothing
 
-  /// Bytes that a packed factor takes: [m, k] at the left, [k, n] at the right. Packed columns are
+  /// Bytes of a packed factor: [m, k] at the left, [k, n] at the right. Packed columns are
   /// contiguous: those from j on, a multiple of `columns`, begin at right_bytes(k, j).
   std::size_t (*left_bytes)(std::int64_t m, std::int64_t k);
   std::size_t (*right_bytes)(std::int64_t k, std::int64_t n);
   /// Pack a factor, whose dtype is the one that the kernel was chosen for.
   Left (*pack_left)(const Matrix& a, std::int64_t m, std::int64_t k, void* packed);
   void (*pack_right)(const Matrix& b, std::int64_t k, std::int64_t n, void* packed);
-  /// Whether place_left() can use such a factor without a copy.
+  /// True if place_left() can use such a factor without a copy.
   bool (*places_left)(const Matrix& a);
-  /// Whether place_left() takes factors of `dtype` with any m, and any strides: element by element,
-  /// so those without unit stride should be small.
+  /// True if place_left() takes factors of `dtype` with any m and any strides. It reads element by
+  /// element, so factors without unit stride should be small.
   bool (*takes_strides)(DType dtype);
-  /// A left factor in place; m is a multiple of `rows`. `tail` has left_bytes(m, 1) bytes for
-  /// elements that need packing.
+  /// Returns a left factor in place; m is a multiple of `rows`. `tail` has left_bytes(m, 1) bytes
+  /// for elements that need packing.
   Left (*place_left)(const Matrix& a, std::int64_t m, std::int64_t k, void* tail);
   /// c [m, n], row-major with leading dimension ldc, = a b, or c + a b if `add`. With k = 0 the
   /// product is 0. Without `add`, c is not read.
@@ -70,13 +70,13 @@ struct Microkernel {
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// The fastest kernel of this CPU for factors of `dtype` (f32, f16 or bf16), up to the level that
-/// isa() allows.
+/// Returns the fastest kernel of this CPU for factors of `dtype` (f32, f16 or bf16), up to the
+/// level that isa() allows.
 const Microkernel& microkernel(DType dtype);
-/// Whether the CPU has a unit for products of bf16 numbers that is faster than f32.
+/// True if the CPU has a unit for products of bf16 numbers that is faster than f32.
 bool multiplies_bf16();
-/// The kernel that multiplies f32 factors as sums of three bf16 numbers, if the program has allowed
-/// that and the CPU has a unit for it; else null.
+/// Returns the kernel that multiplies f32 factors as sums of three bf16 numbers. Returns null
+/// unless the program has allowed that and the CPU has a unit for it.
 const Microkernel* bf16x3_kernel();
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

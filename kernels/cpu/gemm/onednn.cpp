@@ -23,7 +23,8 @@ void omp_set_num_threads(int);
 namespace firn::kernels::cpu {
 namespace {
 
-/// Calls of oneDNN in progress. Threads count in different cache lines, as far as there are enough.
+/// Number of calls of oneDNN in progress. Threads count in different cache lines, as far as there
+/// are enough.
 struct alignas(64) Calls {
   std::atomic<int> count{0};
 };
@@ -38,8 +39,8 @@ Calls& calls_of_thread() noexcept {
   return calls[place];
 }
 
-/// oneDNN uses no more than FIRN_CPU_ISA allows. Throws Error if the program used oneDNN before
-/// firn did, which is then too late.
+/// Limits oneDNN to the instructions that FIRN_CPU_ISA allows. Throws Error if the program used
+/// oneDNN before firn did, which is then too late.
 bool limit_onednn() {
 #if defined(__x86_64__)
   if (!isa_is_forced()) return true;
@@ -105,7 +106,8 @@ OneThread::OneThread(bool holds_lock) : saved_(omp_get_max_threads()) {
       omp_set_num_threads(1);
     }
   }
-  // Raises the count before it reads a flag; who sets a flag does so before it reads the counts.
+  // This raises the count before it reads a flag. Code that sets a flag does so before it reads the
+  // counts.
   std::atomic<int>& count = calls_of_thread().count;
   count.fetch_add(1);
   while (!holds_lock && forking.load()) {

@@ -1,4 +1,4 @@
-// oneDNN 2 and 3 behind one interface: all that firn needs and their headers name differently.
+// oneDNN 2 and 3 behind one interface, for everything that their headers name differently.
 #pragma once
 
 #include <dnnl.hpp>
@@ -20,8 +20,7 @@ inline constexpr dnnl_cpu_isa_t kEveryIsa = dnnl_cpu_isa_all;
 inline constexpr dnnl_cpu_isa_t kEveryIsa = dnnl_cpu_isa_default;
 #endif
 
-/// From now on the numbers of `memory` are at `data`. Version 2 writes zeros to the padding of a
-/// format, on this stream.
+/// Sets the data of `memory`. Version 2 writes zeros to the padding of a format, on this stream.
 inline void set_data(const dnnl::memory& memory, void* data,
                      [[maybe_unused]] const dnnl::stream& stream) {
 #if DNNL_VERSION_MAJOR == 2
@@ -33,11 +32,11 @@ inline void set_data(const dnnl::memory& memory, void* data,
 
 /// A format whose axes may be divided into blocks, which lie innermost.
 struct Blocking {
-  std::vector<std::int64_t> sizes, strides;      ///< of the axes; a stride steps over whole blocks
+  std::vector<std::int64_t> sizes, strides;      ///< axes' sizes, and strides over whole blocks
   std::vector<std::int64_t> blocks, block_axes;  ///< from the outermost block to the finest
 };
 
-/// Empty if the format is not blocked, pads a size or begins at an offset.
+/// Returns nullopt if the format is not blocked, pads a size or begins at an offset.
 inline std::optional<Blocking> blocking_of(const dnnl::memory::desc& desc) {
 #if DNNL_VERSION_MAJOR == 2
   const dnnl_memory_desc_t& m = desc.data;
@@ -60,7 +59,7 @@ inline std::optional<Blocking> blocking_of(const dnnl::memory::desc& desc) {
 
 /// One convolution of images or volumes. Padding after the end may be negative.
 struct ConvDescs {
-  dnnl::memory::desc x, weights, bias, y;              ///< no bias: an empty description
+  dnnl::memory::desc x, weights, bias, y;              ///< without a bias, its description is empty
   dnnl::memory::dims stride, dilation, before, after;  ///< a dilation of 0 is a dense kernel
 };
 

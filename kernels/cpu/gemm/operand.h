@@ -1,4 +1,4 @@
-// GEMM operands as libraries take them: with a unit stride. Others are copied.
+// GEMM operands as libraries take them, with a unit stride. Others are copied.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,8 @@ class Operand {
     return {lines_.template as<T>(), std::max<std::int64_t>(lines_.strides[0], 1), transposed_};
   }
 
-  /// Rows from `first` on, or columns of a transposed operand: each contiguous, ld elements apart.
+  /// Returns rows from `first` on, or columns of a transposed operand. Each is contiguous, and they
+  /// are ld apart.
   BlockOperand<T> lines(std::int64_t first) const {
     return {lines_.template as<T>() + first * lines_.strides[0], lines_.strides[0], false};
   }

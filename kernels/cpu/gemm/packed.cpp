@@ -31,7 +31,7 @@ Matrix matrix_of(const ConstView& v) {
   return {v.data, v.dtype, row, column};
 }
 
-/// What it costs to pack an element: a rough guess, since packing decides for thin products only.
+/// Cost of packing an element. It is a rough guess, since packing decides for thin products only.
 constexpr double kCopied = 1, kTurned = 2;
 double packing_cost(const Matrix& right, int64_t k, int64_t n) {
   return static_cast<double>(k) * static_cast<double>(n) * (right.column == 1 ? kCopied : kTurned);
@@ -50,9 +50,8 @@ class Finish {
     FIRN_ISA::copy(args.bias, bias_->view(), Stream{});
   }
 
-  /// Whether the product can be computed in c itself, from at(i, j) on with rows ld() apart. A sum
-  /// that begins with c differs in its bits from one that c is added to, which a turned product
-  /// does.
+  /// True if the product can be computed in c itself, from at(i, j) on with rows ld() apart. A sum
+  /// that begins with c has other bits than one that is added to c, as a transposed product does.
   bool direct() const {
     return c_.dtype == DType::f32 && (c_.strides[1] == 1 || c_.shape[1] == 1) && alpha_ == 1 &&
            (beta_ == 0 || (beta_ == 1 && !batch_invariance_required()));
@@ -68,7 +67,8 @@ class Finish {
     for (int64_t r = i; r < i + rows; ++r) fetch(element(r, j), bytes);
   }
 
-  /// `values`, row-major with leading dimension `ld`, are the product; c itself if direct().
+  /// `values`, row-major with leading dimension `ld`, are the product. They are c itself if
+  /// direct().
   void operator()(int64_t i, int64_t rows, int64_t j, int64_t cols, float* values, int64_t ld,
                   bool in_place) const {
     const float* const bias = bias_ ? bias_->view().as<float>() + j : nullptr;
@@ -105,20 +105,20 @@ class Finish {
   std::optional<Workspace> bias_;
 };
 
-/// About `size` rows of the left factor: whole panels of `unit`, and a multiple of 16, since they
-/// are columns of a block if the product is turned.
+/// Returns about `size` rows of the left factor: whole panels of `unit`, and a multiple of 16,
+/// since they are columns of a block if the product is transposed.
 int64_t whole_panels(int64_t size, const Microkernel& unit) {
   const int64_t step = std::lcm<int64_t>(unit.rows, 16);
   return std::max(size / step, int64_t{1}) * step;
 }
 
-/// How a result [m, n] is cut into blocks for threads, between panels of `unit`.
+/// The cut of a result [m, n] into blocks for threads, between panels of `unit`.
 struct Grid {
   Cut rows, cols;
 };
 Grid grid_of(const Microkernel& unit, int64_t m, int64_t n, int64_t k) {
-  // Blocks of at least 4 MFLOP, and of 128 rows, for which a panel of columns stays in L1. A single
-  // row of blocks has many columns of them: each packs its own, and none waits.
+  // Blocks have at least 4 MFLOP, and 128 rows, for which a panel of columns stays in L1. A single
+  // row of blocks is cut into many columns of them: each block packs its own, and none waits.
   constexpr int64_t kFlops = int64_t{1} << 22, kMost = 64, kHigh = 128, kWide = 256, kLeast = 64;
   constexpr int64_t kElement = 64, kTwoTiles = 32;
   // An element of the result costs as much as some 32 multiplications. Two threads share an even
@@ -130,7 +130,7 @@ Grid grid_of(const Microkernel& unit, int64_t m, int64_t n, int64_t k) {
   return {Cut(m, rows, whole_panels(kTwoTiles, unit)), Cut(n, cols, kTwoTiles)};
 }
 
-/// Lines that are packed as one piece of work. Every unit's panels of columns divide it.
+/// Number of lines that are packed as one piece of work. Every unit's panels of columns divide it.
 constexpr int64_t kSlice = 64;
 
 /// Packs `right` [k, n] at `to`, on all threads.
@@ -158,11 +158,11 @@ class PackedProduct {
         grid_(grid_of(unit, m, n, k)),
         part_rows_(whole_panels(kPartRows, unit)) {}
 
-  /// `all` is the right factor, packed, or null if it is to be packed.
+  /// `all` is the packed right factor, or null if it is to be packed.
   void run(const char* all) {
     in_place_ = unit_.places_left(left_);
     std::optional<Workspace> left_memory, right_memory;
-    // What several blocks need is packed before, by all threads.
+    // Factors that several blocks need are packed first, by all threads.
     const bool shares_left = !in_place_ && grid_.cols.parts() > 1;
     if (shares_left) {
       left_memory.emplace(Shape{rounded(unit_.left_bytes(m_, k_))}, DType::u8);
@@ -188,7 +188,7 @@ class PackedProduct {
       });
       return;
     }
-    // Columns are packed as many at a time as the caches hold.
+    // Columns are packed in panels that fit in the caches.
     constexpr int64_t kPanel = int64_t{1} << 22;
     const int64_t column = std::max<int64_t>(1, rounded(unit_.right_bytes(k_, kSlice)) / kSlice);
     const int64_t width = std::max<int64_t>(kSlice, kPanel / column / kSlice * kSlice);
@@ -202,11 +202,11 @@ class PackedProduct {
   }
 
  private:
-  static constexpr int64_t kPartRows = 128, kCols = 64;  ///< of a part of the result, at most
+  static constexpr int64_t kPartRows = 128, kCols = 64;  ///< most rows and columns of a part
 
-  /// How a block of rows packs the left factor: in parts that stay in the L2 cache.
+  /// The parts in which a block of rows packs the left factor. They stay in the L2 cache.
   struct LeftParts {
-    int64_t rows, size, edge_size;  ///< rows of a part, its bytes, those of an incomplete panel
+    int64_t rows, size, edge_size;  ///< rows of a part, its bytes, and those of an incomplete panel
     int64_t memory() const { return size + edge_size + 1; }
     int64_t bytes() const { return slot_bytes(memory()); }
   };
@@ -221,7 +221,7 @@ class PackedProduct {
             in_place_ ? rounded(unit_.left_bytes(unit_.rows, k_)) : 0};
   }
 
-  /// All blocks of the `count` columns from `first` on, which are packed.
+  /// Computes all blocks of the `count` columns from `first` on, which are packed.
   void blocks(int64_t first, int64_t count, const char* packed, bool left_is_packed) const {
     const Cut cols(count, math::ceil_div(count * grid_.cols.parts(), n_), 32);
     const int64_t bytes = left_parts(grid_.rows.most(), left_is_packed).bytes();
@@ -234,7 +234,7 @@ class PackedProduct {
     });
   }
 
-  /// One block on one thread. The result is finished in parts that stay in the L1 cache.
+  /// Computes one block on one thread. The result is finished in parts that stay in the L1 cache.
   void block(int64_t first, int64_t rows, int64_t j, int64_t cols, const char* right,
              bool left_is_packed) const {
     const LeftParts parts = left_parts(rows, left_is_packed);
@@ -315,8 +315,8 @@ void packed_product(const Microkernel& unit, const ConstView& a, const ConstView
   if (args.packed.unit)
     return PackedProduct(unit, x, y, m, n, k, false, finish)
         .run(static_cast<const char*>(args.packed.data));
-  // Either factor can be the left one, since c^T = b^T a^T. The left one may be read in place; what
-  // is then packed decides, and the result, which has to be turned.
+  // Either factor can be the left one, since c^T = b^T a^T. The left one may be read in place. The
+  // cost of packing and of transposing the result decides.
   const Matrix xt = x.transposed(), yt = y.transposed();
   const auto cost = [&](const Matrix& left, int64_t rows, const Matrix& right, int64_t columns) {
     const double placed = unit.places_left(left) ? 0 : packing_cost(left, k, rows);

@@ -1,6 +1,6 @@
-// Products of packed tiles of bf16 numbers: where their elements lie, the order of sums, and what
-// happens to infinities. The unit that multiplies two tiles is a parameter, so that tests can put
-// plain code in its place.
+// Products of packed tiles of bf16 numbers: the layout, the order of sums, and the handling of
+// infinities. The unit that multiplies two tiles is a parameter, so that tests can put plain code
+// in its place.
 //
 // A tile has 16 lines x 32 of k, 1 KiB. A line is a row of the left factor or a column of the right
 // one. A tile is a matrix of pairs of numbers, adjacent in k: at the left [line][pair], at the
@@ -45,12 +45,12 @@ struct Panels {
   const char* right;
   int64_t right_panel, right_step;
   int64_t steps;
-  int64_t last_pairs;  ///< of the last step; the pairs behind them are 0
+  int64_t last_pairs;  ///< pairs of the last step; pairs beyond them are 0
 };
 
 /// f32 numbers of tiles, with rows ld apart.
 struct Tiles {
-  float* c;  ///< null: there are none
+  float* c;  ///< null if there are no tiles
   int64_t ld;
 
   Tiles tile(int64_t row, int64_t column) const {
@@ -61,7 +61,7 @@ struct Tiles {
 // ---- Order ----
 
 /// Products of parts, in an order in which only one factor changes from one to the next. With
-/// kTurned the factors have changed places, and the order is that of the product before.
+/// kTurned the factors have changed places, and the order is that of the unturned product.
 struct Pair {
   int left, right;
 };
@@ -82,8 +82,8 @@ constexpr auto pairs = [] {
 
 }  // namespace firn::kernels::cpu::tiles
 
-// The including file says which instructions the rest may use. Each function is a template of its
-// unit, so no two files compile the same function in different ways.
+// The including file says which instructions the following code may use. Each function is a
+// template of its unit, so no two files compile the same function in different ways.
 #ifndef FIRN_TILES_BEGIN
 #define FIRN_TILES_BEGIN
 #define FIRN_TILES_END
@@ -95,9 +95,9 @@ namespace firn::kernels::cpu::tiles {
 
 /// A product of packed factors on `Unit`:
 ///   Unit::block<rows, columns, parts, turned>(panels, sums, result): adds to rows x columns tiles
-///     of `sums`, or begins with 0 if that has none, and writes `result`, which may be the same;
+///     of `sums`, or begins with 0 if that has none, and writes `result`, which may be `sums`;
 ///   Unit::special(numbers): of 16 numbers, the bits of those that are infinite or NaN;
-///   Unit::is_finite(tile): whether all numbers of a tile are finite.
+///   Unit::is_finite(tile): true if all numbers of a tile are finite.
 template <class Unit, int kParts>
 class TileProduct {
  public:
@@ -151,7 +151,7 @@ class TileProduct {
             count,
             first + count == steps_ ? last_pairs_ : kStep / 2};
   }
-  /// The last step, whose left factor is packed beside the rest.
+  /// Returns the last step, whose left factor is packed apart from the rest.
   Panels tail(int64_t i, int64_t j) const {
     Panels p = packed(i, j, packed_steps_, 1);
     p.left = left_.tail + i / kLines * kTile;
@@ -160,8 +160,8 @@ class TileProduct {
     return p;
   }
 
-  /// Adds one product to a block, or begins it with 0. If sums may have to be computed once more,
-  /// what they began with stays until all of them are known.
+  /// Adds one product to a block, or begins it with 0. If sums may have to be recomputed, their
+  /// initial values stay until all sums are known.
   void add_to(const Block& to, const Panels& p, bool zero) const {
     alignas(64) float edge[kBlock * kBlock], sums[kBlock * kBlock];
     const bool apart = kParts > 1 || !to.whole();
@@ -218,10 +218,9 @@ class TileProduct {
     }
   }
 
-  /// Computes the elements of a tile that are not finite once more, in f32, from the sums that it
-  /// began with. Infinity times a part that is 0 is NaN, and so is the sum of parts
-  /// that overflow with either sign. Other elements stay, so each depends on its row and column
-  /// only.
+  /// Recomputes in f32 the elements of a tile that are not finite, from the sums that it began
+  /// with. Infinity times a part that is 0 is NaN, and so is the sum of parts that overflow with
+  /// either sign. Other elements stay, so each depends on its row and column only.
   static void restore_tile(const Panels& p, const Tiles& before, const Tiles& out) {
     if (Unit::is_finite(out)) return;
     unsigned special[kLines];
@@ -243,8 +242,8 @@ class TileProduct {
     }
   }
 
-  /// The numbers of a line's part of a step, from their parts: pairs of them are `pair` bytes
-  /// apart.
+  /// Writes the numbers of a line's part of a step, from their parts. Pairs of them are `pair`
+  /// bytes apart.
   static void restore_line(const char* line, int64_t pair, float* to) {
     for (int64_t q = 0; q < kStep; ++q) {
       float x = 0;  // from the smallest part up, since the first two may add up to infinity
@@ -266,7 +265,7 @@ class TileProduct {
 };
 
 /// The microkernel of a unit. `Packing` splits and packs factors:
-///   Packing::parts: how many bf16 numbers make one of the factor's;
+///   Packing::parts: the number of bf16 numbers that make one number of the factor;
 ///   Packing::pack(matrix, lines, k, right, to) writes all panels of a matrix of lines x k.
 template <class Unit, class Packing>
 struct TileKernel {

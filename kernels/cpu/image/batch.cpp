@@ -21,11 +21,13 @@ std::array<T, kPixels> normalised_pixels(float mean, float stddev) {
   return table;
 }
 
-/// Row by row: the part of a row that lies in the image, forwards or backwards, between padding.
+/// Copies row by row the part of a row that lies in the image, forwards or backwards, between
+/// padding.
 template <class T>
 void augmented(const math::Augment& a, const math::Placement& p,
                const std::array<T, kPixels>& table, const std::uint8_t* from, T* to) {
-  // Columns [first, last) of the result have a source: it is from first_source on, by `step`.
+  // Columns [first, last) of the result are inside the image. They read first_source, first_source
+  // + step, ...
   const int shift = p.flipped ? -p.left : p.left;
   const int first = std::clamp(-shift, 0, a.width),
             last = std::clamp(a.width - shift, first, a.width);
@@ -49,7 +51,7 @@ void augmented(const math::Augment& a, const math::Placement& p,
   }
 }
 
-/// The images of a batch lie far apart, so the memory is told ahead which comes.
+/// Prefetches an image, since the images of a batch lie far apart.
 void prefetch(const std::uint8_t* image, std::int64_t pixels) {
   constexpr std::int64_t kLine = 64, kMost = 4096;
   for (std::int64_t at = 0; at < std::min(pixels, kMost); at += kLine)
@@ -84,7 +86,7 @@ void take_batch(const ConstView& images, const ConstView& labels, const ConstVie
                     to);
           return;
         }
-        if constexpr (std::is_same_v<T, float>) {  // by vectors: faster than as many look-ups
+        if constexpr (std::is_same_v<T, float>) {  // vectors are faster than look-ups
           for (std::int64_t j = 0; j < pixels; ++j)
             to[j] = math::normalised<float>(from[j], mean, stddev);
         } else {

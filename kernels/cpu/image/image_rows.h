@@ -1,5 +1,5 @@
-// How the kernels on images [n, c, h, w] cut their work: into rows of the tensor that they write,
-// and spans along its fastest axis, channels or width.
+// Cuts the work of kernels on images [n, c, h, w] into rows of the tensor that they write. Rows are
+// cut into spans along the tensor's fastest axis, channels or width.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Most elements of a span: small enough that a window's spans stay in the L1 cache.
+/// Largest number of elements of a span, small enough that a window's spans stay in the L1 cache.
 inline constexpr std::int64_t kSpan = 256;
-/// Elements that a chunk of work reads.
+/// Number of elements that a chunk of work reads.
 inline constexpr std::int64_t kImageWork = 1 << 15;
 
-/// Whether spans run along the width; else they run along the channels.
+/// True if spans run along the width; else they run along the channels.
 inline bool along_width(const ConstView& written) {
   return written.shape[1] == 1 || (written.shape[3] > 1 && written.strides[3] < written.strides[1]);
 }
@@ -28,7 +28,7 @@ struct ImageRow {
   std::int64_t n, c, h, w, size;
 };
 
-/// Calls fn(row) for every row's spans; `reads`: elements read per element written.
+/// Calls fn(row) for every row's spans. `reads` is the number of elements read per element written.
 template <class Fn>
 void for_image_rows(const Shape& shape, bool by_width, std::int64_t reads, Fn&& fn) {
   const std::int64_t height = shape[2], length = by_width ? shape[3] : shape[1];
@@ -51,7 +51,7 @@ void for_image_rows(const Shape& shape, bool by_width, std::int64_t reads, Fn&& 
   });
 }
 
-/// The offset of element [n, c, h, w], in elements.
+/// Returns the offset of element [n, c, h, w], in elements.
 inline std::int64_t offset_of(const Strides& strides, std::int64_t n, std::int64_t c,
                               std::int64_t h, std::int64_t w) {
   return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];

@@ -23,7 +23,7 @@ struct Pooling {
   WindowAxis h, w;
   bool count_padding;
   bool by_width;
-  /// Along the width: each window's positions (forward), or each position's windows (backward).
+  /// Each window's positions along the width (forward), or each position's windows (backward).
   std::vector<Range> across;
 
   Pooling(const PoolWindows& windows, const Shape& in, const Shape& out, const ConstView& written)
@@ -35,9 +35,9 @@ struct Pooling {
   std::int64_t divisor(std::int64_t i, std::int64_t j) const {
     return h.divisor(i, count_padding) * w.divisor(j, count_padding);
   }
-  /// Elements of a window in the image, about.
+  /// Approximate number of a window's elements in the image.
   std::int64_t window_size() const { return along(h) * along(w); }
-  /// Windows that hold a position, about.
+  /// Approximate number of windows that hold a position.
   std::int64_t windows_at() const {
     return (along(h) * h.out / h.in + 1) * (along(w) * w.out / w.in + 1);
   }
@@ -110,8 +110,8 @@ Lanes<A> all_lanes(std::int64_t position) {
   return static_cast<typename Mask<A>::Word>(position) - Lanes<A>{};
 }
 
-/// The largest of the taps, and its position. Unless `first`, the previous result in best and index
-/// takes part. kCount is the number of taps, or 0 for taps.count.
+/// Finds the largest of the taps, and its position. Unless `first`, the previous result in best and
+/// index takes part. kCount is the number of taps, or 0 for taps.count.
 template <class A, int kCount>
 void fold_max_of(const Taps<A>& taps, bool first, std::int64_t n, A* best, std::int32_t* index) {
   using V = Tile<A>;
@@ -286,7 +286,7 @@ void avg_pool_as(const ConstView& x, const Pooling& p, const View& y) {
 
 // ---- Backward ----
 
-/// A span of n gradients, converted in `buffer` if necessary.
+/// Returns a span of n gradients, converted in `buffer` if necessary.
 template <class A>
 const A* gradients(const ConstView& dy, std::int64_t offset, std::int64_t stride, std::int64_t n,
                    A* buffer) {
@@ -295,9 +295,9 @@ const A* gradients(const ConstView& dy, std::int64_t offset, std::int64_t stride
 }
 
 /// The gradients that windows give to their positions. load() reads those of window (i, j) for a
-/// span of channels, or along the width those of windows (i, j), (i, j + 1), ... give() computes
-/// the share of one position of the window, or along the width of `position`, position + stride,
-/// ...
+/// span of channels; along the width, it reads those of windows (i, j), (i, j + 1), ... give()
+/// computes the share of one position of the window; along the width, the shares of `position`,
+/// position + stride, ...
 template <class A>
 struct MaxGradient {
   const ConstView &dy, &index;
@@ -388,7 +388,7 @@ void gather_along_width(const Pooling& p, const Gradient& gradient, const View& 
   store_gradient(sum, dst, dx.dtype, dx.strides[3], at.size, beta, part);
 }
 
-/// The same for spans along the channels.
+/// dx = beta*dx + these shares, for spans along the channels.
 template <class A, class Gradient>
 void gather_channels(const Pooling& p, const Gradient& gradient, const View& dx, float beta,
                      const ImageRow& at) {
@@ -416,8 +416,8 @@ void gather_channels(const Pooling& p, const Gradient& gradient, const View& dx,
   }
 }
 
-/// The same if no two windows share a position: a row of windows writes all positions up to the
-/// next row's, including those between windows.
+/// gather_channels() if no two windows share a position. A row of windows writes all positions up
+/// to the next row's, including those between windows.
 template <class A, class Gradient>
 void spread_channels(const Pooling& p, const Gradient& gradient, const View& dx, float beta,
                      const ImageRow& at) {

@@ -39,7 +39,7 @@ struct Sources {
   static std::size_t index(int k) { return static_cast<std::size_t>(k); }
 };
 
-/// The outputs that read each source, and with which weights.
+/// The outputs that read each source, and their weights.
 template <class A>
 class Readers {
  public:
@@ -53,7 +53,7 @@ class Readers {
     }
   }
   Range outputs(std::int64_t p) const { return outputs_[static_cast<std::size_t>(p)]; }
-  /// The weights of p in its outputs, in order.
+  /// Returns the weights of p in its outputs, in order.
   const A* weights(std::int64_t p) const {
     return weights_.data() + begin_[static_cast<std::size_t>(p)];
   }
@@ -64,7 +64,7 @@ class Readers {
   std::vector<A> weights_;
 };
 
-/// n elements at `positions`, `stride` apart.
+/// Loads n elements at `positions`, `stride` apart.
 template <class A>
 void load_at(const void* src, DType dtype, std::int64_t stride, const std::int64_t* positions,
              std::int64_t n, A* out) {
@@ -109,7 +109,7 @@ void resample_as(const ConstView& x, Resampling how, const View& y) {
     const auto target = [&](std::int64_t w) {
       return advance(y.data, y.dtype, offset_of(y.strides, at.n, at.c, at.h, w));
     };
-    // The sum over all taps; add(r, c) adds tap c of row r to `row`.
+    // sum() adds over all taps, where add(r, c) adds tap c of row r to `row`.
     const auto sum = [&](const auto& add) {
       std::fill_n(total, at.size, A(0));
       std::fill_n(row, at.size, A(0));

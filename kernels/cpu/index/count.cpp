@@ -1,4 +1,4 @@
-// Counting integers on the CPU: pieces of the list have counts of their own, which are added.
+// Counts integers on the CPU. Pieces of the list have counts of their own, which are added.
 #include <algorithm>
 
 #include "kernels/cpu/device/parallel.h"

@@ -1,4 +1,4 @@
-// Reading at positions held in a tensor, on the CPU, and the check of those positions.
+// Reads at positions held in a tensor, on the CPU, and checks those positions.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -16,7 +16,8 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-/// `at` without the axes along which the index is repeated: the position in the caller's index.
+/// Returns `at` without the axes along which the index is repeated: the position in the caller's
+/// index.
 Dims own_position(const Dims& at, const ConstView& index) {
   Dims own;
   for (int i = 0; i < at.size(); ++i)
@@ -24,7 +25,7 @@ Dims own_position(const Dims& at, const ConstView& index) {
   return own.size() > 0 ? own : at;
 }
 
-/// Whether one of n indices, `stride` apart, lies outside [0, bound).
+/// True if one of n indices, `stride` apart, lies outside [0, bound).
 template <class I>
 bool any_outside(const I* index, std::int64_t n, std::int64_t stride, std::int64_t bound) {
   const auto last = static_cast<std::uint64_t>(bound - 1);
@@ -33,7 +34,7 @@ bool any_outside(const I* index, std::int64_t n, std::int64_t stride, std::int64
     const auto bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(i));
     signs |= bits | (last - bits);
   };
-  if (stride == 1) {  // compilers use vectors for this one
+  if (stride == 1) {  // compilers vectorise this loop
     for (std::int64_t k = 0; k < n; ++k) add(index[k]);
   } else {
     for (std::int64_t k = 0; k < n; ++k) add(index[k * stride]);

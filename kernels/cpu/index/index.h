@@ -1,9 +1,9 @@
-// What gather and scatter share on the CPU: the check of indices, and the axes of the loops.
+// Code that gather and scatter share on the CPU: the check of indices, and the axes of the loops.
 // take_rows and add_rows are gather and gather_backward along axis 0, with an index that is
 // repeated over the columns.
 //
 // Determinism: the terms of one sum differ only in their position along the axis. So work is split
-// off the axis or by sum, and terms are added in the order of the axis.
+// along other axes or by sum, and terms are added in the order of the axis.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ struct IndexGeometry {
   }
 };
 
-/// A 1-D index as [m, d], repeated over the columns.
+/// Returns a 1-D index as [m, d], repeated over the columns.
 inline ConstView over_columns(const ConstView& index, std::int64_t d) {
   ConstView v = index;
   v.shape.push_back(d);

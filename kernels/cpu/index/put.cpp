@@ -1,5 +1,5 @@
-// Writing at positions held in a tensor, on the CPU: elements that meet do so in the order of the
-// index. Lines off the axis, and pieces of slices, are independent.
+// Writes at positions held in a tensor, on the CPU. Elements with equal positions are combined in
+// the order of the index. Lines along the axis, and pieces of slices, are independent.
 #include <algorithm>
 
 #include "kernels/cpu/device/parallel.h"

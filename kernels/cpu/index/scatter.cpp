@@ -1,4 +1,4 @@
-// Adding at positions held in a tensor, on the CPU: the gradients of gather.
+// Adds at positions held in a tensor, on the CPU: the gradients of gather.
 #include <algorithm>
 #include <optional>
 
@@ -47,7 +47,7 @@ void add_columns(const ConstView& dy, const ConstView& index, const IndexGeometr
   }
 }
 
-/// Into how many parts add_parts() splits one list. By sizes alone: their sums are rounded apart.
+/// Number of parts of one list in add_parts(). It depends on sizes alone: parts are rounded apart.
 std::int64_t parts_of(std::int64_t terms, std::int64_t bound) {
   constexpr std::int64_t kLong = 65536, kMost = 8;
   return terms < kLong
@@ -55,8 +55,8 @@ std::int64_t parts_of(std::int64_t terms, std::int64_t bound) {
              : std::clamp<std::int64_t>(terms / (4 * std::max<std::int64_t>(bound, 1)), 1, kMost);
 }
 
-/// One list of terms that is much longer than the line of sums: each part of it has sums of its
-/// own, which are then added in the order of the parts.
+/// Adds one list of terms that is much longer than the line of sums. Each part of it has sums of
+/// its own, which are then added in the order of the parts.
 void add_parts(const ConstView& dy, const ConstView& index, const View& grad, int axis,
                const IndexGeometry& g, std::int64_t parts) {
   const std::int64_t bound = grad.shape[axis];
@@ -85,7 +85,7 @@ void add_parts(const ConstView& dy, const ConstView& index, const View& grad, in
   });
 }
 
-/// Element by element, in sums of type A.
+/// Adds element by element, in sums of type A.
 template <class A>
 void add_elements(const ConstView& dy, const ConstView& index, const View& grad, int axis,
                   const IndexGeometry& g) {
@@ -95,7 +95,7 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
   const std::int64_t together = tiles > 1 ? 1 : std::max<std::int64_t>(1, kIndexChunk / each);
   const std::int64_t pieces = g.lines * tiles;
   const bool direct = grad.dtype == dtype_of<A>;
-  const Shape sums{bound, std::min(kTile, g.inner.size)};  // of a narrower gradient
+  const Shape sums{bound, std::min(kTile, g.inner.size)};  // sums of a narrower gradient
   const std::int64_t bytes = direct ? 0 : slot_bytes_of<A>(sums.product());
   const std::int64_t chunks = math::ceil_div(pieces, together);
   parallel_for_with_scratch(bytes, chunks, pieces * each, [&](std::int64_t chunk) {
@@ -134,8 +134,8 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
   });
 }
 
-/// The positions 0 .. m-1 of a list of indices, sorted by index; those of equal indices keep their
-/// order. In a dry run there are none.
+/// The positions 0 .. m-1 of a list of indices, sorted by index. Positions of equal indices keep
+/// their order. A dry run has none.
 class Grouped {
  public:
   Grouped(const ConstView& index, std::int64_t stride, std::int64_t m, std::int64_t bound)
@@ -165,7 +165,7 @@ class Grouped {
   std::int64_t count() const { return count_; }
   std::int64_t size(std::int64_t g) const { return starts_[g + 1] - starts_[g]; }
   const std::int64_t* positions(std::int64_t g) const { return positions_ + starts_[g]; }
-  /// How many positions follow from those of group g on, with those of later groups.
+  /// Number of positions from those of group g on, including those of later groups.
   std::int64_t rest(std::int64_t g) const { return starts_[count_] - starts_[g]; }
 
  private:
@@ -175,15 +175,15 @@ class Grouped {
   std::int64_t count_ = 0;
 };
 
-/// Asks for the first lines of `bytes` bytes that will be read; the CPU asks for the others itself.
+/// Prefetches the first lines of `bytes` bytes; the CPU itself prefetches the others.
 void fetch_ahead(const void* data, std::int64_t bytes) {
   constexpr std::int64_t kLine = 64, kMost = 4 * kLine;
   for (std::int64_t i = 0; i < std::min(bytes, kMost); i += kLine)
     __builtin_prefetch(static_cast<const char*>(data) + i);
 }
 
-/// grad[0 .. n) += the pieces of dy at `count` positions, summed in A and rounded once. The `rest`
-/// of the positions are read next.
+/// grad[0 .. n) += the pieces of dy at `count` positions, summed in A and rounded once. `rest` is
+/// the number of positions left, these included; the next ones are prefetched.
 template <class A>
 void add_group(const ConstView& dy, std::int64_t from, const IndexGeometry& g,
                const std::int64_t* positions, std::int64_t count, std::int64_t rest, void* grad,

@@ -1,4 +1,4 @@
-// Searching a sorted list on the CPU.
+// Searches a sorted list on the CPU.
 #include <algorithm>
 
 #include "kernels/cpu/device/parallel.h"

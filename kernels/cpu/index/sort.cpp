@@ -1,7 +1,7 @@
 // Sorting lines of a tensor on the CPU. An element is sorted together with its position, so no two
 // are equal, and the order does not depend on the algorithm. Pieces are sorted by the digits of
-// their keys, short ones by comparisons. A long line is sorted in pieces, which are merged by twos.
-// If few elements are kept, most are only compared with a bound.
+// their keys, short ones by comparisons. A long line is sorted in pieces, which are merged in
+// pairs. If few elements are kept, most are only compared with a bound.
 #include "kernels/sort.h"
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-constexpr std::int64_t kPiece = 1 << 16;  // elements that one thread sorts
-constexpr std::int64_t kByDigits = 256;   // from so many on, digits are quicker than comparisons
-constexpr std::int64_t kBlock = 64;       // elements that are compared with a bound at once
-constexpr std::int64_t kSelected = 1024;  // from so many on, a bound pays
+constexpr std::int64_t kPiece = 1 << 16;        // elements that one thread sorts
+constexpr std::int64_t kByDigits = 256;         // elements from which on digits beat comparisons
+constexpr std::int64_t kBlock = 64;             // elements that are compared with a bound at once
+constexpr std::int64_t kSelected = 1024;        // elements from which on a bound pays
 constexpr std::int64_t kMergedPiece = 1 << 15;  // merged elements of a chunk
 
 /// A key of up to 32 bits above its position.
@@ -44,8 +44,8 @@ struct Wide {
   }
 };
 
-/// Sorts n entries, whose positions ascend, by keys of `digits` bytes; uses as many at `other`.
-/// Bytes that all keys share are passed over.
+/// Sorts n entries, whose positions ascend, by keys of `digits` bytes. `other` has room for n
+/// entries. Bytes that all keys share are skipped.
 template <class Entry>
 void sort_by_digits(Entry* entries, Entry* other, std::int64_t n, int digits) {
   std::array<std::array<std::int64_t, 256>, 8> counts{};
@@ -98,8 +98,8 @@ class Sorter {
       for (std::int64_t j = begin; j < end; ++j) keys[j - begin] = key(line[j * x_step_]);
     }
   }
-  /// Puts the first of the elements [begin, end) of a line, as many as are kept, in front and in
-  /// order. Returns how many. `other` has room for as many entries as `to`.
+  /// Puts the first of the elements [begin, end) of a line in front and in order, at most the
+  /// number that is kept. Returns their number. `other` has room for as many entries as `to`.
   std::int64_t sort_piece(const U* line, std::int64_t begin, std::int64_t end, Entry* to,
                           Entry* other) const {
     const std::int64_t n = end - begin, first = std::min(kept_, n);
@@ -113,13 +113,13 @@ class Sorter {
     }
     return first;
   }
-  /// The same if few are kept: elements that are not below the last of the first so far are passed
-  /// over. Equal ones are not below it, as their positions are behind.
+  /// sort_piece() if few are kept. It skips elements that are not below the last of the first so
+  /// far: equal ones are not below it, as their positions are greater.
   std::int64_t select_piece(const U* line, std::int64_t begin, std::int64_t end, Entry* to) const {
     const std::int64_t room = std::min(end - begin, 4 * kept_ + 4 * kBlock);
     std::int64_t held = 0;
     U bound = 0;
-    bool open = true;  // there is no bound yet
+    bool open = true;  // true while there is no bound
     std::array<U, kBlock> keys;
     for (std::int64_t block = begin; block < end; block += kBlock) {
       const std::int64_t n = std::min(kBlock, end - block);
@@ -130,7 +130,7 @@ class Sorter {
         open = false;
       }
       read_keys(line, block, block + n, keys.data());
-      for (std::int64_t j = 0; j < n; ++j) {  // without a branch, which no CPU would foresee
+      for (std::int64_t j = 0; j < n; ++j) {  // a branch would often be mispredicted
         const U key = keys[static_cast<std::size_t>(j)];
         to[held] = Entry(key, block + j);
         held += (key < bound || open) ? 1 : 0;
@@ -159,7 +159,7 @@ class Sorter {
         });
   }
 
-  /// Line by line, as the pieces of one keep all threads busy.
+  /// Sorts line by line, as the pieces of one line keep all threads busy.
   void sort_long() const {
     const ScratchMemory memory(2 * slot_bytes_of<Entry>(length_));
     if (runtime::dry_run()) return;
@@ -186,12 +186,12 @@ class Sorter {
       write(from, out_ + at[1]);
     });
   }
-  /// Elements [first, first + kMergedPiece) of two sorted lists together, as far as they are kept.
+  /// Merges two sorted lists into elements [first, first + kMergedPiece), as far as they are kept.
   void merge(const Entry* a, std::int64_t in_a, const Entry* b, std::int64_t in_b,
              std::int64_t first, Entry* to) const {
     const std::int64_t last = std::min({kept_, in_a + in_b, first + kMergedPiece});
     if (first >= last) return;
-    // How many of the elements before `first` are those of a.
+    // Finds how many of the elements before `first` are those of a.
     std::int64_t i = std::max<std::int64_t>(0, first - in_b), most = std::min(first, in_a);
     while (i < most) {
       const std::int64_t half = i + (most - i) / 2;

@@ -1,4 +1,4 @@
-// Cholesky, QR and LU factors on the CPU, and what is solved by them, through Eigen.
+// Cholesky, QR and LU factors on the CPU, and solutions by them, through Eigen.
 #include <Eigen/Cholesky>
 #include <Eigen/LU>
 #include <Eigen/QR>
@@ -19,7 +19,7 @@ const char* singular_hint(const char* op) {
              : "add a multiple of eye(), or use linalg::lstsq() or linalg::svd()";
 }
 
-/// LU factors with an exact 0 among the pivots.
+/// Returns the position of the first exact 0 among the pivots of LU factors, or -1.
 template <class T>
 std::int64_t zero_pivot(const Matrix<T>& factors) {
   for (std::int64_t i = 0; i < factors.rows(); ++i)
@@ -52,7 +52,8 @@ void cholesky(const char* op, const ConstView& x, const View& l, Stream) {
 
 void qr(const ConstView& x, const View& q, const View& r, Stream) {
   for_each_matrix(x, [&]<class T>(std::int64_t i) {
-    // In f64, with the largest element near 1: squares of the elements neither vanish nor overflow.
+    // This runs in f64, with the largest element near 1: squares of elements neither vanish nor
+    // overflow.
     Matrix<double> wide = matrix_at<T>(x, i).template cast<double>();
     const double largest = wide.cwiseAbs().maxCoeff();
     const int exponent = largest > 0 && std::isfinite(largest) ? std::ilogb(largest) : 0;

@@ -1,4 +1,4 @@
-// Batches of matrices as Eigen's, and the loop over them.
+// Batches of matrices as Eigen's maps, and the loop over them.
 #pragma once
 
 #include <Eigen/Core>
@@ -18,7 +18,7 @@ using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
 template <class T>
 using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// Matrix i of a batch [batch, rows, columns].
+/// Returns matrix i of a batch [batch, rows, columns].
 template <class T>
 Eigen::Map<const RowMajor<T>> matrix_at(const ConstView& v, std::int64_t i) {
   return {v.as<T>() + i * v.strides[0], v.shape[1], v.shape[2]};
@@ -27,13 +27,13 @@ template <class T>
 Eigen::Map<RowMajor<T>> matrix_at(const View& v, std::int64_t i) {
   return {v.as<T>() + i * v.strides[0], v.shape[1], v.shape[2]};
 }
-/// List i of a batch [batch, n].
+/// Returns list i of a batch [batch, n].
 template <class T>
 Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, 1>> list_at(const View& v, std::int64_t i) {
   return {v.as<T>() + i * v.strides[0], v.shape[1]};
 }
 
-/// Calls fn.operator()<T>(i) for each matrix of x that has elements, T of x's dtype.
+/// Calls fn.operator()<T>(i) for each matrix of x that has elements, where T is x's dtype.
 template <class Fn>
 void for_each_matrix(const ConstView& x, Fn&& fn) {
   if (x.shape[1] == 0 || x.shape[2] == 0) return;
@@ -47,7 +47,7 @@ void for_each_matrix(const ConstView& x, Fn&& fn) {
   });
 }
 
-/// "matrix 3 of [5, 2, 2] ...": how errors name one.
+/// Throws Error, which names the matrix: "matrix 3 of [5, 2, 2] ...".
 [[noreturn]] inline void refuse(const char* op, const ConstView& x, std::int64_t i,
                                 const std::string& what, const char* hint) {
   throw Error(op, "matrix " + std::to_string(i) + " of " + to_string(x.shape) + " " + what, hint);

@@ -23,8 +23,8 @@ void svd(const char* op, const ConstView& x, const View& u, const View& s, const
       matrix_at<T>(vt, i).setConstant(std::numeric_limits<T>::quiet_NaN());
       return;
     }
-    // In f64 always: f32 keeps its small values, and Eigen's code, a minute to compile, is there
-    // once.
+    // This always runs in f64: f32 keeps its small values, and Eigen's code, which takes a minute
+    // to compile, exists once.
 #if EIGEN_VERSION_AT_LEAST(5, 0, 0)
     const Eigen::BDCSVD<Matrix<double>, Eigen::ComputeThinU | Eigen::ComputeThinV> factors(
         own.template cast<double>());

@@ -1,4 +1,4 @@
-// What the optimizer's kernels on the CPU share: the memory of a step by type, and sums of squares.
+// Code that the optimizer's CPU kernels share: the memory of a step by type, and sums of squares.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ inline math::ScalerState& scaler_of(const StepMemory& memory) {
 /// Moves the loss scale that these optimizers share, once.
 void move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& policy);
 
-/// Sum of squares, in f64 so that finite f32 values cannot overflow it. Lane by lane, in an order
-/// that depends on n alone.
+/// Returns the sum of squares, in f64 so that finite f32 values cannot overflow it. It adds lane by
+/// lane, in an order that depends on n alone.
 template <class T>
 double sum_of_squares(const T* g, std::int64_t n) {
   constexpr int kLanes = 8, kRows = 4;

@@ -11,7 +11,7 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-// The largest magnitude, NaN aside.
+// Returns the largest magnitude, NaN aside.
 template <class T>
 double largest_magnitude(const T* g, std::int64_t n) {
   T largest = 0;
@@ -19,7 +19,7 @@ double largest_magnitude(const T* g, std::int64_t n) {
   return static_cast<double>(largest);
 }
 
-// Sum of squares of the averaged gradient, each element limited.
+// Returns the sum of squares of the averaged gradient, each element limited.
 template <class T>
 double clipped_sum_of_squares(const T* g, std::int64_t n, double factor, double limit) {
   double sum = 0;
@@ -31,8 +31,8 @@ double clipped_sum_of_squares(const T* g, std::int64_t n, double factor, double 
 }
 
 struct NormRequest {
-  double factor;      // averages
-  double clip_value;  // 0: none
+  double factor;      // factor that averages gradients
+  double clip_value;  // 0 for no limit
   bool largest;
 };
 
@@ -48,7 +48,8 @@ NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const std
     const T* g = a.grad.as<T>() + piece.begin;
     const double squares = sum_of_squares(g, piece.count);
     out.sum_of_squares += squares;
-    // No value is larger than the root of the sum: as a rule that settles it without a second look.
+    // No value exceeds the root of the sum, which as a rule settles the question without a second
+    // pass.
     if (out.culprit < 0 && !math::stays_finite(squares, std::sqrt(squares), factor, limit) &&
         !math::stays_finite(squares, largest_magnitude(g, piece.count), factor, limit))
       out.culprit = piece.parameter;
@@ -70,7 +71,7 @@ void fill_partial(const OptimizerArena& a, std::int64_t chunk, const std::uint8_
                                                  : norm_of_chunk<float>(a, chunk, touched, request);
 }
 
-/// Whether there is a gradient of parameters with a flag that is not 0.
+/// Returns a summary that only says whether a parameter's flag is not 0.
 math::GradientSummary empty_summary(const StepMemory& memory, const std::uint8_t* touched) {
   math::GradientSummary sum;
   sum.any = std::any_of(touched, touched + memory.counts.numel(),

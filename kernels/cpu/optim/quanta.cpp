@@ -1,4 +1,4 @@
-// The scalars of exact mode's quanta on the CPU.
+// The scalars of exact mode's chunks on the CPU.
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/optim/arena.h"
 #include "kernels/elementwise.h"

@@ -1,4 +1,4 @@
-// Which of their two sets of values schedule-free weights show, on the CPU.
+// Selects which of their two sets of values schedule-free weights show, on the CPU.
 #include <algorithm>
 
 #include "kernels/cpu/device/convert.h"
@@ -9,7 +9,7 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-/// fn(begin, n, shown) for runs of rows, `shown` being the n weights that are to be seen, in T.
+/// Calls fn(begin, n, shown) for runs of rows, where `shown` are the n weights to show, in T.
 template <class T, class Fn>
 void each_row(const ScheduleFreeWeights& w, bool averaged, const Fn& fn) {
   const std::int64_t n = w.weight.numel(), chunks = math::ceil_div(n, kRow);

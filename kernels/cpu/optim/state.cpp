@@ -1,5 +1,5 @@
-// Kernels on the optimizer's state, on the CPU: the seed of a micro-step, joint steps, the loss
-// scale and the schedule.
+// Kernels on the optimizer's state, on the CPU: the initial gradient of a micro-step, joint steps,
+// the loss scale and the schedule.
 #include <algorithm>
 
 #include "kernels/cpu/device/convert.h"

@@ -1,4 +1,4 @@
-// Blocks of optimizer states in 8 bits, on the CPU (kernels/math/dynamic_code.h): a tile at a time.
+// Blocks of optimizer states in 8 bits, on the CPU, a tile at a time (kernels/math/dynamic_code.h).
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 #include "kernels/math/optim/dynamic_code.h"
 #include "kernels/math/optim/step_state.h"
 
-// Where argument-dependent lookup finds the functions of a formula.
+// Argument-dependent lookup finds the functions of a formula in this namespace.
 namespace firn::kernels::cpu::FIRN_ISA::tiles {
 
-/// Each lane's entry at its bits modulo 8.
+/// Returns each lane's entry at its bits modulo 8.
 inline TileF entry(const math::ByDecade& t, TileF::Bits at) {
 #if defined(__AVX512F__)
   const __m512 twice = _mm512_maskz_broadcast_f32x8(0xffff, _mm256_loadu_ps(t.of));
@@ -48,7 +48,7 @@ inline TileF power_of_held(TileF held, float c) {
                                   (std::bit_cast<std::int32_t>(c) & 0x7fffff));
 }
 
-/// Bytes as numbers: those of a signed code as -128 to 127.
+/// Loads bytes as numbers; those of a signed code are -128 to 127.
 template <bool kSigned>
 TileF load_bytes(const std::uint8_t* p) {
 #if defined(__AVX512F__)
@@ -69,8 +69,8 @@ TileF load_bytes(const std::uint8_t* p) {
 #endif
 }
 
-// Integers of 32 bits, then of 16, then bytes. Packing two registers works on quarters of them, so
-// four registers' bytes come out in groups of four, in an order that store_packed() undoes.
+// Integers of 32 bits are packed to 16 bits, then to bytes. Packing two registers works on quarters
+// of them, so four registers' bytes come out in groups of four. store_packed() undoes that order.
 #if defined(__AVX512BW__)
 using Words = __m512i;
 inline Words truncated(TileF x) { return _mm512_maskz_cvttps_epi32(0xffff, x.v); }
@@ -107,9 +107,9 @@ inline void store_packed(Words a, std::uint8_t* p) {
 }
 #endif
 
-/// The bytes of four tiles, as DynamicCode::encode() gives them. Here its last steps are those of
-/// packed integers: saturation takes -128 to -127, and signs are turned around because it spares
-/// negative numbers alone.
+/// Writes the bytes of four tiles, as DynamicCode::encode() gives them. Its last steps work on
+/// packed integers here. Packing saturates 128 but not -128, so signs are reversed around it; this
+/// takes -128 to -127.
 template <bool kSigned>
 [[gnu::always_inline]] inline void encode_tiles(const TileF (&x)[4], std::uint8_t* p) {
   using Code = math::DynamicCode<kSigned>;
@@ -140,15 +140,15 @@ template <bool kSigned>
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// The states of a block, math::kStateBlock elements: in f32 between update and encoding.
+/// The states of a block, math::kStateBlock elements. They are in f32 between update and encoding.
 template <class Rule>
 struct StateBlock {
   alignas(64) float values[Rule::kStates][math::kStateBlock];
-  TileF inverse[Rule::kStates];  ///< of the scale
+  TileF inverse[Rule::kStates];  ///< inverses of the scales
   std::uint8_t* codes[Rule::kStates];
   float* scales[Rule::kStates];
 
-  /// Takes the scale of state s from the largest magnitude in each lane.
+  /// Sets the scale of state s from the largest magnitude in each lane.
   void set_scale(int s, TileF largest) {
     float top = 0;
     for (int i = 0; i < TileF::size; ++i) top = largest[i] > top ? largest[i] : top;
@@ -173,21 +173,21 @@ struct StateBlock {
       tiles::encode_tiles<kSigned>(x, codes[s] + i);
     }
   }
-  /// Numbers beyond the largest scale, and blocks of too small ones.
+  /// Limits numbers beyond the largest scale, and blocks whose numbers are too small.
   void clamp(int s, TileF most) {
     for (int i = 0; i < math::kStateBlock; i += TileF::size)
       min(max(TileF::load(values[s] + i), -most), most).store(values[s] + i);
   }
 };
 
-/// A tile of states.
+/// Decodes a tile of states.
 template <bool kSigned>
 TileF decode_tile(const std::uint8_t* codes, TileF scale) {
   return math::DynamicCode<kSigned>::decode(tiles::load_bytes<kSigned>(codes)) * scale;
 }
 
-/// The update of a block. `w` is updated in place; the block has its new states and scales, and
-/// still has to be encoded. Values behind a parameter's end are zeros.
+/// Updates a block. `w` is updated in place; the block has its new states and scales, and still has
+/// to be encoded. Values beyond a parameter's end are zeros.
 template <class Rule>
 void update_block(const typename Rule::template Coefficients<TileF>& k, TileF limit, float* w,
                   const float* g, StateBlock<Rule>& block) {

@@ -1,5 +1,5 @@
-// Trust ratios on the CPU: per parameter |w| / |u|, u the update to come. A pass over the arena
-// that reads weights, gradients and states once; sums are made piece by piece, and added up in
+// Trust ratios on the CPU: |w| / |u| of each parameter, where u is the coming update. A pass over
+// the arena reads weights, gradients and states once. Sums are made piece by piece, and added up in
 // order.
 #include <algorithm>
 
@@ -11,7 +11,8 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-// One piece, a row at a time: the directions vectorise, and are summed while in the L1 cache.
+// Measures one piece, a row at a time: the directions vectorise, and are summed while in the L1
+// cache.
 template <class T, class Rule>
 TrustPartial measure_piece(const OptimizerArena& a, const Piece& p,
                            const typename Rule::template Coefficients<T>& k, T limit) {

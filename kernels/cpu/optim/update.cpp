@@ -16,7 +16,7 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-// One piece. kStates is a constant, so the loop has one shape per rule, and vectorises.
+// Updates one piece. kStates is a constant, so the loop has one shape per rule, and vectorises.
 template <class T, class Rule>
 void update_piece(const typename Rule::template Coefficients<T>& k, std::int64_t n, T* __restrict w,
                   const T* __restrict g, T* __restrict s0, T* __restrict s1, T* __restrict s2,
@@ -37,7 +37,7 @@ void update_piece(const typename Rule::template Coefficients<T>& k, std::int64_t
   }
 }
 
-// Weights [begin, begin + n) of a 16-bit arena without masters, rounded stochastically.
+// Stores weights [begin, begin + n) of a 16-bit arena without masters, rounded stochastically.
 void store_stochastic(const OptimizerArena& a, std::int64_t begin, std::int64_t n, const float* w,
                       std::uint64_t step) {
   auto* out = static_cast<std::uint16_t*>(advance(a.weight.data, a.weight.dtype, begin));
@@ -51,7 +51,7 @@ void store_stochastic(const OptimizerArena& a, std::int64_t begin, std::int64_t 
   }
 }
 
-// 16-bit weights that are their own masters: the update of rows in f32, rounded stochastically.
+// Updates 16-bit weights without masters: rows are updated in f32 and rounded stochastically.
 template <class Rule>
 void update_rounded(const typename Rule::template Coefficients<float>& k, const OptimizerArena& a,
                     const Piece& p, std::uint64_t step, float limit) {
@@ -67,9 +67,9 @@ void update_rounded(const typename Rule::template Coefficients<float>& k, const 
   }
 }
 
-// One piece whose states are in 8 bits, block by block. A parameter's last block is completed with
-// zeros, which stay zeros. A block is encoded after the update of the next one, so that nothing
-// waits for its scale.
+// Updates one piece whose states are in 8 bits, block by block. A parameter's last block is
+// completed with zeros, which stay zeros. A block is encoded after the update of the next one, so
+// that nothing waits for its scale.
 template <class Rule>
 void update_blocks(const typename Rule::template Coefficients<TileF>& k, const OptimizerArena& a,
                    const Piece& p, std::uint64_t step, float limit) {
@@ -112,7 +112,7 @@ void update_blocks(const typename Rule::template Coefficients<TileF>& k, const O
   }
 }
 
-// One piece whose states are in f32 or f64.
+// Updates one piece whose states are in f32 or f64.
 template <class T, class Rule>
 void update_elements(const typename Rule::template Coefficients<T>& k, const OptimizerArena& a,
                      const Piece& p, std::uint64_t step, T limit) {
@@ -196,7 +196,7 @@ void optim_update(const StepMemory& memory, std::span<const OptimizerArena> aren
                 return update_chunk<double>(memory, a, rule, policy, c);
             update_chunk<float>(memory, a, rule, policy, c);
           };
-          // The norm's last chunks are still in cache; the first ones are what forward reads next.
+          // The norm's last chunks are still in cache; the forward pass reads the first ones.
           parallel_for(a.chunks, 4 * a.grad.numel(), update, Order::backward);
         },
         a.rule);

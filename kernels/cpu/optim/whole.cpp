@@ -1,5 +1,5 @@
-// The beginning and the end of rules that are computed for a parameter as a whole, on the CPU: what
-// they compute from, and their new states.
+// The beginning and the end of non-elementwise rules, on the CPU: their inputs, and their new
+// states.
 #include <algorithm>
 #include <cstring>
 

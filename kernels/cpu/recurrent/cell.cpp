@@ -1,4 +1,5 @@
-// Cells of recurrent networks on the CPU: a piece of one row's units at a time, in registers.
+// Cells of recurrent networks on the CPU. They take a piece of one row's units at a time, in
+// registers.
 #include "kernels/sequence/recurrent.h"
 
 #include <algorithm>
@@ -22,12 +23,13 @@ class Piece {
       : row_(row), first_(first), count_(count) {}
 
   std::int64_t count() const { return count_; }
-  /// Units of block `block` of n columns; null without data.
+  /// Returns units of block `block` of n columns; null if v has no data.
   const C* read(const ConstView& v, std::int64_t block = 0, std::int64_t n = 0) {
     if (!v.data) return nullptr;
     return load_row<C>(advance(v.data, v.dtype, at(v, block, n)), v.dtype, 1, count_, next());
   }
-  /// Where such units are to be written, before finish(); nowhere without data.
+  /// Returns the place to write such units before finish(), which does not store them if v has no
+  /// data.
   C* write(const View& v, std::int64_t block = 0, std::int64_t n = 0) {
     if (!v.data) return next();
     void* const to = advance(v.data, v.dtype, at(v, block, n));

@@ -19,7 +19,7 @@ constexpr std::int64_t kTile = 256;     // columns side by side
 constexpr std::int64_t kShortRun = 32;  // elements: shorter runs are compared one by one
 constexpr std::int64_t kWork = 32768;   // elements of a chunk of work, if there are many outputs
 
-/// Position of the first extremum of n > 0 elements. F: MaxFold<A> or MinFold<A>.
+/// Returns the position of the first extremum of n > 0 elements. F is MaxFold<A> or MinFold<A>.
 template <class F, class A>
 std::int64_t extremum_run(const void* src, DType dtype, std::int64_t stride, std::int64_t n) {
   alignas(64) A buffer[kRow];
@@ -43,7 +43,7 @@ std::int64_t extremum_run(const void* src, DType dtype, std::int64_t stride, std
   return position;
 }
 
-/// The same for n columns side by side; rows are `step` apart.
+/// Finds the positions of n columns side by side; rows are `step` apart.
 template <class F, class A>
 void extremum_columns(const void* src, DType dtype, std::int64_t step, std::int64_t rows,
                       std::int64_t stride, std::int64_t n, std::int64_t* positions) {
@@ -144,7 +144,7 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
     if (from != extremum + at.out) std::copy_n(from, n, extremum + at.out);
   });
 
-  // Two passes over each output's elements: count the ties, then give each its share.
+  // Two passes over each output's elements count the ties, then give each tie its share.
   const std::int64_t width = plan.columns ? plan.inner.size : 1;
   const std::int64_t tiles = math::ceil_div(width, kTile);
   parallel_for(plan.outputs * tiles, 2 * x.numel(), [&](std::int64_t i) {

@@ -16,16 +16,16 @@ using math::MinFold;
 using math::SumFold;
 using math::SumSquaresFold;
 
-/// F::f of an element.
+/// Returns F::f of an element.
 template <class F, class A, class E>
 A lifted(E x) {
   return F::f(static_cast<A>(x));
 }
 
-/// Rows folded per pass over the accumulators.
+/// Number of rows folded per pass over the accumulators.
 inline constexpr std::int64_t kRowsAtOnce = 8;
 
-/// acc[0 .. width) joined with `rows` rows of x, `step` elements apart.
+/// Joins acc[0 .. width) with `rows` rows of x, `step` elements apart.
 template <class F, class A, class E>
 void fold_rows(A* __restrict acc, const E* x, std::int64_t step, std::int64_t rows,
                std::int64_t width) {
@@ -48,8 +48,8 @@ void fold_rows(A* __restrict acc, const E* x, std::int64_t step, std::int64_t ro
 /// Width of the accumulators of a dense fold.
 inline constexpr std::int64_t kLanes = 64;
 
-/// The same, to the bit, for dense rows of kLanes elements. It reads them in memory order, which
-/// the hardware prefetches, and itself prefetches further ahead.
+/// Does what fold_rows() does, to the bit, for dense rows of kLanes elements. It reads them in
+/// memory order, which the hardware prefetches, and itself prefetches further ahead.
 template <class F, class A, class E>
 void fold_lanes(A* __restrict acc, const E* x, std::int64_t rows) {
   constexpr std::int64_t kLine = 64 / sizeof(E), kAhead = 64 * kLine;
@@ -70,7 +70,7 @@ void fold_lanes(A* __restrict acc, const E* x, std::int64_t rows) {
   fold_rows<F>(acc, x, kLanes, rows - r, kLanes);
 }
 
-/// acc[0 .. n) joined with `rows` dense rows of n <= kLanes / 2 elements. Several rows side by side
+/// Joins acc[0 .. n) with `rows` dense rows of n <= kLanes / 2 elements. Several rows side by side
 /// make one wide enough for vectors; the lanes are joined pairwise at the end.
 template <class F, class A, class E>
 void fold_dense(A* __restrict acc, const E* x, std::int64_t rows, std::int64_t n) {

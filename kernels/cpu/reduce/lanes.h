@@ -15,7 +15,7 @@ struct Lanes {
   using V = tiles::Tile<C>;
   static constexpr std::int64_t kWidth = V::size;
 
-  /// The first n > 0 numbers, or all.
+  /// Loads the first n > 0 numbers, at most kWidth.
   static V load(const C* p, std::int64_t n) { return n >= kWidth ? V::load(p) : V::load(p, n); }
   static void store(V x, C* p, std::int64_t n) { n >= kWidth ? x.store(p) : x.store(p, n); }
   static C lane(V x, std::int64_t i) { return x.v[i]; }
@@ -25,9 +25,9 @@ struct Lanes {
     for (std::int64_t i = 0; i < kWidth; ++i) numbers[i] = static_cast<C>(i);
     return V::load(numbers);
   }
-  /// The last lane in every lane.
+  /// Returns the last lane in every lane.
   static V last(V x) { return repeat_last(x, std::make_integer_sequence<int, kWidth>()); }
-  /// x moved up by `by` lanes, with those of `fill` below.
+  /// Returns x moved up by `by` lanes, with those of `fill` below.
   template <int by>
   static V moved(V fill, V x) {
     return moved_by<by>(fill, x, std::make_integer_sequence<int, kWidth>());
@@ -57,7 +57,7 @@ struct Lanes<std::int64_t> {
   static V last(V x) { return x; }
 };
 
-/// Every lane of a scan's state joined with the lanes below it. S::join(a, b): a comes first.
+/// Joins every lane of a scan's state with the lanes below it. In S::join(a, b), a comes first.
 template <class S, class C, int by = 1>
 typename S::State scan_lanes(typename S::State s) {
   using L = Lanes<C>;

@@ -72,7 +72,7 @@ void fold_run(A* acc, const void* src, DType dtype, std::int64_t stride, std::in
   }
 }
 
-/// The inner axis is reduced: each output is the fold of plan.reduced.count() runs.
+/// Reduces the inner axis: each output is the fold of plan.reduced.count() runs.
 template <class F, class A, class E>
 class RunReduction {
  public:
@@ -125,7 +125,7 @@ class RunReduction {
     });
   }
 
-  /// Partial result u of the output that starts at `offset`.
+  /// Returns partial result u of the output that starts at `offset`.
   A unit(std::int64_t offset, std::int64_t u) const {
     const std::int64_t stride = plan_.inner.x;
     A acc = F::identity();
@@ -170,14 +170,14 @@ class RunReduction {
   const ConstView& x_;
   const ReducePlan& plan_;
   const Finish& finish_;
-  std::int64_t runs_;      // per output
-  std::int64_t length_;    // of a run
+  std::int64_t runs_;      // runs per output
+  std::int64_t length_;    // elements of a run
   std::int64_t segments_;  // units per run, if a run is longer than a unit
   std::int64_t group_;     // runs per unit, if it is not
-  std::int64_t units_;     // per output
+  std::int64_t units_;     // units per output
 };
 
-/// The inner axis is kept: rows are folded onto rows, tile by tile.
+/// Keeps the inner axis: rows are folded onto rows, tile by tile.
 template <class F, class A, class E>
 class RowReduction {
  public:
@@ -283,7 +283,7 @@ class RowReduction {
   const Finish& finish_;
   std::int64_t rows_;
   std::int64_t width_;
-  bool dense_;  // narrow rows without gaps
+  bool dense_;  // true for narrow rows without gaps
   std::int64_t unit_rows_;
   std::int64_t tiles_;
 };

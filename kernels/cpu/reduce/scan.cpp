@@ -1,9 +1,9 @@
 // Scans on the CPU. A line is cut into chunks, a chunk into blocks, a block into registers. Each
-// element is joined with the lanes, registers, blocks and chunks before it, so that the longest
-// chain of additions is about 100 for 2^16 elements, and grows by 1 for each further 2^14. Lines
-// side by side are scanned at once, one in each lane. If there are fewer lines than threads, chunks
-// are scanned at once, after a pass that finds what lies before each: the same joins, so the same
-// bits.
+// element is joined with the lanes, registers, blocks and chunks before it. So the longest chain of
+// additions is about 100 for 2^16 elements, and grows by 1 for each further 2^14. Lines side by
+// side are scanned at once, one in each lane. If there are fewer lines than threads, chunks are
+// scanned at once, after a pass that finds the state before each. This joins in the same order, so
+// the bits are equal.
 #include "kernels/scan.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 256;       // elements of a block of a line
 constexpr std::int64_t kChunk = 16384;     // elements of a chunk of a line
-constexpr std::int64_t kColumnBlock = 64;  // the same of lines side by side
+constexpr std::int64_t kColumnBlock = 64;  // elements of a block of lines side by side
 constexpr std::int64_t kColumnChunk = 4096;
 constexpr std::int64_t kTile = 256;        // lines scanned side by side
 constexpr std::int64_t kLeastColumns = 8;  // fewer are scanned one by one
@@ -40,7 +40,7 @@ struct ValueScan {
   static State lift(V a, V b, V) { return F::lift(a, b); }
   static State join(State a, State b) { return F::join(a, b); }
   static V value(State s) { return F::value(s); }
-  /// The state moved by move(fill, numbers), with the identity's numbers as the fill.
+  /// Returns the state moved by move(fill, numbers), with the identity's numbers as the fill.
   template <class Move>
   static State moved(State s, Move move) {
     State out = identity();
@@ -54,7 +54,7 @@ struct ValueScan {
   }
 };
 
-/// The extremum so far, with its position in the chunk. Numbers of C hold the positions exactly.
+/// The extremum so far, with its position in the chunk. C's numbers hold the positions exactly.
 template <class C, template <class> class Fold>
 struct ExtremumScan {
   using V = typename Lanes<C>::V;
@@ -95,7 +95,7 @@ class Scanner {
   static constexpr std::int64_t kWidth = L::kWidth;
   enum View { kOut, kA, kB, kPosition };
 
-  /// What lies before a chunk, and in it. The states of `chunks` have no positions: those are here.
+  /// The state before a chunk. `position` counts in the line, and a state's positions in its chunk.
   struct Ahead {
     State state = S::identity();
     std::int64_t position[kWidth] = {};
@@ -171,13 +171,13 @@ class Scanner {
   }
 
  private:
-  /// How many states unit u has. The first unit has the most.
+  /// Number of states of unit u. The first unit has the most.
   std::int64_t states_of(std::int64_t u, std::int64_t tiles) const {
     if (plan_.width == 1) return 1;
     return math::ceil_div(std::min(kTile, plan_.width - u % tiles * kTile), kWidth);
   }
-  /// The elements [begin, end) of unit u, a chunk. `total`: their states. Results are stored if
-  /// `store`; `ahead` is what lies before.
+  /// Scans the elements [begin, end) of unit u, a chunk. `total` receives their states. Results are
+  /// stored if `store`; `ahead` is the state before them.
   void each(std::int64_t u, std::int64_t tiles, std::int64_t begin, std::int64_t end,
             const Ahead* ahead, State* total, bool store) const {
     walk_.runs(u / tiles, u / tiles + 1, 1, [&](const std::int64_t* at, std::int64_t) {
@@ -198,7 +198,7 @@ class Scanner {
   const void* from(const ConstView& x, std::int64_t offset) const {
     return advance(x.data, x.dtype, offset);
   }
-  /// Stores n results, with beta times what was there.
+  /// Stores n results, plus beta times the old values.
   void put(C* values, std::int64_t offset, std::int64_t stride, std::int64_t n, C* old) const {
     void* const to = advance(o_.out.data, o_.out.dtype, offset);
     if constexpr (std::is_floating_point_v<C>) {
@@ -256,9 +256,9 @@ class Scanner {
     *total = outer;
   }
 
-  /// Extrema of n <= kRow elements; `first`: the place of the first in the chunk, which begins at
-  /// `begin`. sofar: the extremum before them; `before` is its position if it precedes the chunk. A
-  /// register without a new extremum costs one comparison.
+  /// Scans extrema of n <= kRow elements. `first` is the place of the first in the chunk, which
+  /// begins at `begin`. `sofar` is the extremum before them; `before` is its position if it
+  /// precedes the chunk. A register without a new extremum costs one comparison.
   template <bool kStore>
   static void extrema(const C* a, std::int64_t n, std::int64_t first, std::int64_t begin,
                       std::int64_t before, State& sofar, C* values, std::int64_t* positions) {
@@ -287,7 +287,7 @@ class Scanner {
     }
   }
 
-  /// The results of n <= kRow elements.
+  /// Computes the results of n <= kRow elements.
   template <bool kStore>
   static void piece(const C* a, const C* b, std::int64_t n, State& outer, const State& ahead,
                     C* values) {

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::int64_t kChunk = 65536;  // elements
 
-/// The hash of `n` elements side by side, of kPerWord a word; `first` is the number of the first.
+/// Returns the hash of n contiguous elements, kPerWord to a word. `first` is the first one's
+/// number.
 template <int kPerWord>
 std::uint64_t hash_run(const unsigned char* p, std::int64_t n, std::int64_t first) {
   constexpr std::int64_t kBytes = 8 / kPerWord;

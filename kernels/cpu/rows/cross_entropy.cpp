@@ -1,5 +1,5 @@
-// Cross-entropy on the CPU: softmax, logarithm and pick fused, one sweep over the logits each way,
-// which may come in parts.
+// Cross-entropy on the CPU. Softmax, logarithm and pick are fused. Each way takes one sweep over
+// the logits, which may come in chunks.
 #include <cmath>
 #include <string>
 
@@ -23,7 +23,7 @@ std::int64_t target_at(const ConstView& target, std::int64_t i) {
   }
 }
 
-/// What the kernels need of the arguments: targets, weights, and the coefficients of the loss
+/// The arguments as the kernels need them: targets, weights, and the coefficients of the loss
 /// (math/rows.h).
 template <class C>
 struct Setting {
@@ -31,7 +31,7 @@ struct Setting {
   const CrossEntropyArgs& args;
   std::int64_t classes;
   RowBuffer<C> memory;
-  const C* weights;  ///< of all classes
+  const C* weights;  ///< weights of all classes
   C weight_sum;
   math::CrossEntropyTerms<C> terms;
 
@@ -60,7 +60,7 @@ struct Setting {
   C row_weight(std::int64_t row) const {
     return args.row_weights.data ? args.row_weights.as<C>()[row] : C(1);
   }
-  /// Whether a row is left out.
+  /// True if a row is left out.
   bool ignores(std::int64_t row) const {
     return target_of(row) == args.ignore_index || row_weight(row) == 0;
   }
@@ -79,8 +79,8 @@ struct Setting {
   }
 };
 
-/// Losses and weights of rows, summed in f64, block by block in order: a batch of any size costs no
-/// accuracy.
+/// Losses and weights of rows, summed in f64, block by block in order, so that a batch of any size
+/// costs no accuracy.
 struct Totals {
   double loss[kMaxRowBlocks] = {}, weight[kMaxRowBlocks] = {};
 
@@ -212,7 +212,7 @@ void backward(const ConstView& dloss_sum, const ConstView& x, const ConstView& t
   using V = Tile<C>;
   const std::int64_t n = x.shape[1], first = args.first_class;
   const Setting<C> setting(target, args, n);
-  setting.check_targets();  // again, since memory that firn borrows may have changed
+  setting.check_targets();  // checked again, since memory that firn borrows may have changed
   if (pending && !runtime::dry_run()) compute_seed(*pending);
   const C dloss = runtime::dry_run() ? C(0) : *dloss_sum.as<C>();
   const C* const w = setting.weights + first;

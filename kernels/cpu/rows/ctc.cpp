@@ -1,4 +1,4 @@
-// Connectionist temporal classification on the CPU: a task is a sequence.
+// Connectionist temporal classification on the CPU. A task is a sequence.
 #include "kernels/sequence/ctc.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-/// What the passes read of one sequence.
+/// The inputs that the passes read of one sequence.
 template <class C>
 class Sequence {
  public:
@@ -23,12 +23,12 @@ class Sequence {
         data_(advance(x.data, x.dtype, i * x.strides[1])),
         buffer_(buffer) {}
 
-  /// Log-probabilities of step t.
+  /// Returns the log-probabilities of step t.
   const C* row(std::int64_t t) const {
     return load_row<C>(advance(data_, x_.dtype, t * x_.strides[0]), x_.dtype, x_.strides[2],
                        x_.shape[2], buffer_);
   }
-  /// Whether it has states: a target with more labels than steps has no probability.
+  /// True if it has states: a target with more labels than steps has no probability.
   bool fits() const { return steps > 0 && target.count <= steps; }
 
   math::CtcTarget target;
@@ -40,7 +40,7 @@ class Sequence {
   C* buffer_;
 };
 
-/// alpha's rows of sequence i.
+/// Returns alpha's rows of sequence i.
 template <class C, class AnyView>
 auto rows_of(const AnyView& alpha, std::int64_t i) {
   return
@@ -48,7 +48,7 @@ auto rows_of(const AnyView& alpha, std::int64_t i) {
        states = alpha.shape[2]](std::int64_t t) { return first + t % rows * states; };
 }
 
-/// Element operations, of which a state takes dozens.
+/// Number of element operations, of which a state takes dozens.
 std::int64_t work_of(const ConstView& x, const ConstView& alpha) {
   return x.shape[0] * x.shape[1] * (alpha.shape[2] * 32 + x.shape[2]);
 }

@@ -19,7 +19,7 @@
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
-/// Blocks of rows: about 16 Ki elements each, at most kMaxRowBlocks of them.
+/// Blocks of rows. Each has about 16 Ki elements, and there are at most kMaxRowBlocks of them.
 inline constexpr std::int64_t kMaxRowBlocks = 64;
 struct RowBlocks {
   std::int64_t rows, per_block, count;
@@ -39,13 +39,13 @@ class RowReader {
  public:
   explicit RowReader(const ConstView& v)
       : data_(v.data), dtype_(v.dtype), n_(v.shape[1]), stride_(v.strides[0]) {}
-  /// Row i: in place if it holds C, else converted into buffer[0 .. n).
+  /// Returns row i: in place if it holds C, else converted into buffer[0 .. n).
   const C* row(std::int64_t i, C* buffer) const {
     return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, n_, buffer);
   }
-  /// The distance from a row to the next, in elements, or 0 if rows are converted.
+  /// Distance from a row to the next, in elements, or 0 if rows are converted.
   std::int64_t ahead() const { return converts() ? 0 : stride_; }
-  /// Whether row() uses the buffer, and how long that must be.
+  /// True if row() uses the buffer, which then needs size() elements.
   bool converts() const { return dtype_ != dtype_of<C>; }
   std::int64_t size() const { return n_; }
 
@@ -88,7 +88,7 @@ class RowWriter {
   float beta() const { return beta_; }
   bool converts() const { return dtype_ != dtype_of<C>; }
   std::int64_t size() const { return n_; }
-  /// Whether rows that are written once should bypass the caches, in whole tiles.
+  /// True if rows that are written once should bypass the caches, in whole tiles.
   bool streams(std::int64_t rows) const {
     constexpr std::int64_t kBytes = sizeof(C);
     const auto whole = [](std::int64_t bytes) { return bytes % tiles::kTileBytes == 0; };
@@ -102,7 +102,7 @@ class RowWriter {
   DType dtype_;
   std::int64_t n_, stride_;
   float beta_;
-  bool past_;  ///< whether converted rows bypass the caches
+  bool past_;  ///< true if converted rows bypass the caches
 };
 
 /// Uninitialised memory for n numbers, accounted as workspace; none if n is 0.
@@ -112,7 +112,8 @@ class RowBuffer {
   explicit RowBuffer(std::int64_t n) {
     if (n > 0) memory_ = ScratchMemory(n * static_cast<std::int64_t>(sizeof(C)));
   }
-  /// For one row of a RowReader or RowWriter: memory only if the rows are converted.
+  /// Makes a buffer for one row of a RowReader or RowWriter, with memory only if rows are
+  /// converted.
   template <class Rows>
   explicit RowBuffer(const Rows& rows) : RowBuffer(rows.converts() ? rows.size() : 0) {}
   C* data() const { return static_cast<C*>(memory_.data()); }
@@ -121,14 +122,14 @@ class RowBuffer {
   ScratchMemory memory_;
 };
 
-/// What a RowBuffer for each of these takes of a slot.
+/// Number of bytes of a slot that a RowBuffer for each of these takes.
 template <class C, class... Rows>
 std::int64_t row_buffer_bytes(const Rows&... rows) {
   return (... + slot_bytes_of<C>(rows.converts() ? rows.size() : 0));
 }
 
-/// The first n < Tile<C>::size numbers at p, the other lanes 0. Short rows (ten classes) spend
-/// their time here, hence the masked instructions if the CPU has them.
+/// Loads the first n < Tile<C>::size numbers at p; the other lanes are 0. Short rows (ten classes)
+/// spend their time here, hence the masked instructions if the CPU has them.
 template <class C>
 Tile<C> load_first(const C* p, int n) {
 #if defined(__AVX512F__)
@@ -158,7 +159,7 @@ void store_first(Tile<C> t, C* p, int n) {
 #endif
 }
 
-/// The monoid sum of the first `used` lanes of `states`, in a fixed tree.
+/// Returns the monoid sum of the first `used` lanes of `states`, in a fixed tree.
 template <class C, class States>
 auto sum_lanes(const States& states, int used) {
   constexpr int kLanes = Tile<C>::size;
@@ -171,9 +172,9 @@ auto sum_lanes(const States& states, int used) {
   return lanes[0];
 }
 
-/// The monoid sum of pass(in[j]...) over a row, in an order that depends on n alone. Prefetches
-/// into the L2 cache what lies `ahead` elements after the row: memory would be idle in all passes
-/// over a row but the first.
+/// Returns the monoid sum of pass(in[j]...) over a row, in an order that depends on n alone. It
+/// prefetches data `ahead` elements after the row into the L2 cache: otherwise memory would be idle
+/// in all passes over a row but the first.
 template <class C, class Pass, class... In>
 auto reduce_row_fetching(std::int64_t n, std::int64_t ahead, const Pass& pass, const In*... in) {
   using V = Tile<C>;
@@ -200,7 +201,7 @@ auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
 }
 
 /// out[j] = f(in[j]); returns the sum of out over the row, in an order that depends on n alone.
-/// Prefetches as above. `out` may be `in`.
+/// It prefetches as reduce_row_fetching() does. `out` may be `in`.
 template <class C, class F>
 C map_and_sum_row(std::int64_t n, std::int64_t ahead, C* out, const F& f, const C* in) {
   using V = Tile<C>;
@@ -253,8 +254,8 @@ void map_row(std::int64_t n, C* out, float beta, const F& f, const In*... in) {
   }
 }
 
-/// A [n] view as C in `buffer`, or `otherwise` n times if the view has no data. Does nothing in a
-/// dry run.
+/// Writes a [n] view as C to `buffer`, or `otherwise` n times if the view has no data. Does nothing
+/// in a dry run.
 template <class C>
 void load_vector(const ConstView& v, std::int64_t n, double otherwise, C* buffer) {
   if (runtime::dry_run()) return;

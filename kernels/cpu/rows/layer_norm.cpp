@@ -60,8 +60,8 @@ void add_columns(C* partial, std::int64_t stride, std::int64_t blocks, std::int6
   out.close(0, to);
 }
 
-/// dw[j] += g[j] h[j] and db[j] += g[j] for the normalised row h. Prefetches into the L2 cache what
-/// lies `ahead` elements after both rows.
+/// dw[j] += g[j] h[j] and db[j] += g[j] for the normalised row h. It prefetches data `ahead`
+/// elements after both rows into the L2 cache.
 template <class C>
 void add_parameter_terms(std::int64_t n, std::int64_t ahead, const C* g, const C* row, C mean,
                          C rstd, C* dw, C* db) {

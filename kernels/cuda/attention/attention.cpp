@@ -1,5 +1,5 @@
-// Attention on CUDA devices: by cuDNN if it keeps the contract, else by firn's kernels. The passes
-// of a step may take different ways: both keep the natural log_sum_exp in f32.
+// Attention on CUDA devices. cuDNN computes it if it keeps the contract, else firn's kernels do.
+// The passes of a step may take different ways: both keep the natural log_sum_exp in f32.
 #include "kernels/sequence/attention.h"
 
 #include <initializer_list>
@@ -17,7 +17,7 @@ constexpr bool kHasCudnn = true;
 constexpr bool kHasCudnn = false;  // built without its headers
 #endif
 
-/// Whether cuDNN reads and writes such an array: its last axis is contiguous, and rows begin at
+/// True if cuDNN reads and writes such an array: its last axis is contiguous, and rows begin at
 /// multiples of 16 bytes. An axis that repeats elements is not taken.
 bool is_aligned(const ConstView& x) {
   constexpr std::int64_t kStep = 8, kMostElements = std::int64_t{1} << 31;
@@ -27,7 +27,7 @@ bool is_aligned(const ConstView& x) {
   return true;
 }
 
-/// Whether cuDNN may be asked for a call with these options and arrays. Not:
+/// True if cuDNN may be asked for a call with these options and arrays. It is not asked:
 ///  - with lengths, mask, bias, window or dropout, nor in f32 and f64;
 ///  - for a causal call, unless FIRN_ATTENTION=cudnn: a NaN in a value that is not seen would reach
 ///    the queries of its tile. Queries before the first key are never taken;
@@ -60,8 +60,8 @@ void attention(const ConstView& q, const ConstView& k, const ConstView& v,
   own_attention(q, k, v, args, o, log_sum_exp, stream);
 }
 
-/// cuDNN writes all three gradients, rounded to the operands' dtype: it is not asked to add to what
-/// is there, nor for some of them, nor for sums in f32.
+/// cuDNN writes all three gradients, rounded to the operands' dtype. It is not asked to add to old
+/// values, to write only some of them, or for sums in f32.
 void attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
                         const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
                         const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {

@@ -1,13 +1,13 @@
 // The gradients of attention by firn's kernels, without atomics. One pass has a tile of keys in
 // each block and adds dk and dv over the queries that see it; the other has a tile of queries and
-// adds dq over the keys. Formulas: kernels/cpu/attention/backward.cpp.
+// adds dq over the keys. The formulas are in kernels/cpu/attention/backward.cpp.
 #include "kernels/cuda/attention/gradient.cuh"
 #include "kernels/cuda/attention/parts.h"
 
 namespace firn::kernels::cuda {
 namespace {
 
-/// delta of a row: the sum of do o. A warp has a row.
+/// Computes delta of a row: the sum of do o. Each warp has a row.
 template <class T, class C>
 static __global__ void delta_kernel(HeadsIn<T> dout, HeadsIn<T> o, std::int64_t heads,
                                     std::int64_t rows, C* delta) {
@@ -87,7 +87,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
              problem.scale);
 }
 
-/// The gradients of q, k and v that are wanted.
+/// Launches the kernels for those gradients of q, k and v that are wanted.
 template <bool kBias, class T, class C>
 void launch_gradients(const AttentionProblem<C>& problem, const BackwardIn<T, C>& in,
                       std::int64_t batch, std::int64_t key_heads, const AttentionGrads& grads,

@@ -6,7 +6,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Blocks that a call has at least, if there is work for as many.
+/// Least number of blocks of a call, if there is work for them.
 constexpr std::int64_t kLeastBlocks = 256;
 
 /// The gradient, [batch, heads, rows, columns] with 1 for repeated axes.

@@ -1,6 +1,6 @@
 // Attention by firn's kernels. A block has a tile of queries of a head, and passes over the tiles
-// of keys that they see, with the maximum and the sum of its rows so far. It writes one chunk of
-// the value's columns; each chunk computes the scores for itself.
+// of keys that they see. It keeps the maximum and the sum of its rows so far. It writes one chunk
+// of the value's columns; each chunk computes the scores for itself.
 #include <type_traits>
 
 #include "kernels/cuda/attention/parts.h"
@@ -9,7 +9,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// fold of the 16 threads that have parts of one row.
+/// Folds the values of the 16 threads that have parts of one row.
 template <class C, class Fold>
 __device__ C row_fold(C value, Fold fold) {
   for (int step = kSide / 2; step > 0; step /= 2) value = fold(value, shuffle_xor(value, step));
@@ -46,7 +46,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
     const bool all = problem.sees_all(query, key, kTile, length);
     Part scores;
     multiply_rows(q.at(at.b, at.head), query, k.at(at.b, key_head), key, shared, scores);
-    __syncthreads();  // the tile before has been read
+    __syncthreads();  // the previous tile has been read
 #pragma unroll
     for (int a = 0; a < Part::kPer; ++a) {
       const int r = Part::row(a);
@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
       }
       const C factor = math::exp(max[a] - shift);
       sum[a] = sum[a] * factor + row_fold(terms, Add());
-      // A factor of 1 leaves NaN and infinities as they are; so does no factor.
+      // A factor of 1 would leave NaN and infinities as they are, so it may be skipped.
       for (int b = 0; b < Part::kPer && now != max[a]; ++b) total.x[a][b] *= factor;
       max[a] = now;
     }

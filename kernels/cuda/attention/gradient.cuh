@@ -1,4 +1,4 @@
-// The gradients of a tile of scores. Formulas: kernels/cpu/attention/backward.cpp.
+// The gradients of a tile of scores. The formulas are in kernels/cpu/attention/backward.cpp.
 #pragma once
 
 #include "kernels/cuda/attention/tiles.cuh"
@@ -12,7 +12,7 @@ struct BackwardIn {
   const C* delta;
 };
 
-/// The weights of a tile: p as dv needs it, but for the factor of dropout, and ds.
+/// Computes a tile's weights: p as dv needs it, without the factor of dropout, and ds.
 template <bool kBias, class C, int kTile, class T>
 __device__ void gradient_tile(const AttentionProblem<C>& problem, const BackwardIn<T, C>& in,
                               std::int64_t b, std::int64_t head, std::int64_t query,
@@ -23,7 +23,7 @@ __device__ void gradient_tile(const AttentionProblem<C>& problem, const Backward
   const std::int64_t key_head = head / problem.group;
   multiply_rows(in.q.at(b, head), query, in.k.at(b, key_head), key, shared, p);
   multiply_rows(in.dout.at(b, head), query, in.v.at(b, key_head), key, shared, ds);
-  __syncthreads();  // the tile before has been read
+  __syncthreads();  // the previous tile has been read
 #pragma unroll
   for (int a = 0; a < Part::kPer; ++a) {
     const std::int64_t i = query + Part::row(a);

@@ -1,11 +1,11 @@
-// Attention's own kernels, and who computes a call: they or cuDNN.
+// Attention by firn's own kernels, which compute the calls that cuDNN does not.
 #pragma once
 
 #include "kernels/sequence/attention.h"
 
 namespace firn::kernels::cuda {
 
-/// As cpu::attention(), by firn's kernels, for every call.
+/// Do what cpu::attention() and cpu::attention_backward() do, by firn's kernels, for every call.
 void own_attention(const ConstView& q, const ConstView& k, const ConstView& v,
                    const AttentionArgs& args, const View& o, const View& log_sum_exp,
                    Stream stream);

@@ -1,4 +1,4 @@
-// Rotary positions on CUDA devices: a thread turns one pair of a row in all heads.
+// Rotary positions on CUDA devices. A thread rotates one pair of a row in all heads.
 #include "kernels/sequence/attention.h"
 
 #include "kernels/cuda/device/element.cuh"
@@ -27,7 +27,7 @@ struct RopeRows {
   AnyRows<const void*> x;
   AnyRows<void*> y;
   std::int64_t heads, n, pairs;
-  const void* positions;  ///< or null
+  const void* positions;  ///< may be null
   DType position_dtype;
   std::int64_t position_batch, position_row;
 };

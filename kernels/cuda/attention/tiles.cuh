@@ -1,5 +1,5 @@
-// What the kernels of attention share: a block of 256 threads works on tiles of kTile queries by
-// kTile keys. Thread (ty, tx) has rows ty, ty+16, ... and columns tx, tx+16, ... of a tile.
+// Code that the kernels of attention share. A block of 256 threads works on tiles of kTile queries
+// by kTile keys. Thread (ty, tx) has rows ty, ty+16, ... and columns tx, tx+16, ... of a tile.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace firn::kernels::cuda {
 
 inline constexpr int kSide = 16;  ///< threads of a block along each axis of a tile
-inline constexpr int kStep = 16;  ///< of a sum, in shared memory at a time
+inline constexpr int kStep = 16;  ///< steps of a sum in shared memory at a time
 template <class C>
 inline constexpr int kTileOf = sizeof(C) == 8 ? 32 : 64;
 
@@ -68,21 +68,21 @@ struct HeadsOut {
 template <class C>
 struct AttentionProblem {
   math::AttentionBand band;
-  std::int64_t heads, group;  ///< query heads, and how many of them read one key head
+  std::int64_t heads, group;  ///< query heads, and number of them that read one key head
   C scale;
   const void* lengths;
-  bool wide_lengths;  ///< i64, else i32
+  bool wide_lengths;  ///< true for i64, false for i32
   std::int64_t lengths_stride;
   FaultSite fault;
   const std::uint8_t* mask;
   std::int64_t mask_strides[4];
   const void* bias;
-  bool wide_bias;  ///< of type C, else of the operands' type
+  bool wide_bias;  ///< true for type C, false for the operands' type
   std::int64_t bias_strides[4];
   RandomKey key;
   std::int64_t row_blocks;  ///< Philox blocks of a row
   std::uint32_t threshold;
-  C share;  ///< what a kept probability is multiplied by
+  C share;  ///< factor of a kept probability
   bool drops;
 
   AttentionProblem(const ConstView& q, const ConstView& k, const AttentionArgs& args, Stream stream)
@@ -124,8 +124,8 @@ struct AttentionProblem {
     return !mask || mask[b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] +
                          j * mask_strides[3]] != 0;
   }
-  /// The score of a pair that is seen, from the product of operands of type T. With kBias there is
-  /// a bias: its kernels are apart, so that the others keep no register for it.
+  /// Returns the score of a pair that is seen, from the product of operands of type T. Kernels with
+  /// a bias (kBias) are separate, so that the others keep no register for it.
   template <bool kBias, class T>
   __device__ C score(C product, std::int64_t b, std::int64_t h, std::int64_t i,
                      std::int64_t j) const {
@@ -138,13 +138,13 @@ struct AttentionProblem {
       return scale * product;
     }
   }
-  /// Whether every pair of a tile is seen; false if there is a mask.
+  /// True if every pair of a tile is seen; false if there is a mask.
   __device__ bool sees_all(std::int64_t i, std::int64_t j, std::int64_t tile,
                            std::int64_t length) const {
     return !mask && i + tile <= band.queries && j + tile <= length &&
            band.first_key(i + tile - 1) <= j && band.end_key(i, length) >= j + tile;
   }
-  /// Whether the band lets a pair of a tile through.
+  /// True if the band lets a pair of a tile through.
   __device__ bool sees_some(std::int64_t i, std::int64_t j, std::int64_t tile,
                             std::int64_t length) const {
     const std::int64_t last = math::min(i + tile, band.queries) - 1;
@@ -164,12 +164,12 @@ template <class C, int kTile>
 struct AttentionShared {
   C left[kTile][kStep + 1];
   C right[kTile][kStep + 1];
-  C weights[kTile][kTile + 1];       ///< of a tile: row: query, column: key
-  unsigned char seen[kTile][kTile];  ///< which pairs of the tile are
+  C weights[kTile][kTile + 1];       ///< weights of a tile; rows are queries
+  unsigned char seen[kTile][kTile];  ///< true for pairs that are seen
 };
 
-/// A thread's part of a tile [kTile, kTile]. Loops over it are unrolled: an array that is indexed
-/// lies in local memory.
+/// A thread's part of a tile [kTile, kTile]. Loops over it are unrolled, since an array with
+/// indices that the compiler does not know lies in local memory.
 template <class C, int kTile>
 struct TilePart {
   static constexpr int kPer = kTile / kSide;
@@ -183,8 +183,8 @@ struct TilePart {
   }
 };
 
-/// Rows [first, first + kTile) and columns [column, column + kStep) into shared memory, zeros
-/// beyond the matrix.
+/// Loads rows [first, first + kTile) and columns [column, column + kStep) into shared memory, with
+/// zeros beyond the matrix.
 template <class C, int kTile, class T>
 __device__ void load_rows(const HeadRows<T>& from, std::int64_t first, std::int64_t column,
                           C (&to)[kTile][kStep + 1]) {
@@ -249,11 +249,11 @@ __device__ void add_weighted(const HeadRows<T>& rows, std::int64_t first, std::i
   }
 }
 
-/// The part into shared.weights. Other threads may read it after a barrier.
+/// Writes the part to shared.weights. Other threads may read it after a barrier.
 template <class C, int kTile>
 __device__ void publish(const TilePart<C, kTile>& part, AttentionShared<C, kTile>& shared) {
   using Part = TilePart<C, kTile>;
-  __syncthreads();  // the weights before have been read
+  __syncthreads();  // the previous weights have been read
 #pragma unroll
   for (int a = 0; a < Part::kPer; ++a)
 #pragma unroll
@@ -269,7 +269,7 @@ __device__ void store_part(const TilePart<C, kTile>& part, AttentionShared<C, kT
   using Part = TilePart<C, kTile>;
   if (!out.data) return;
   publish(part, shared);
-  // From shared memory this loop need not be unrolled: a store is a switch over dtypes.
+  // This loop reads shared memory, so it need not be unrolled: a store is a switch over dtypes.
 #pragma unroll 1
   for (int i = 0; i < Part::kPer * Part::kPer; ++i) {
     const int r = Part::row(i / Part::kPer), c = Part::column(i % Part::kPer);
@@ -288,7 +288,7 @@ __device__ TileRange tiles_of(std::int64_t from, std::int64_t to) {
   return from < to ? range : TileRange{0, 0};
 }
 
-/// Which part of a grid a block has: tile by tile, then head, then chunk of columns.
+/// A block's part of the grid. Blocks are ordered by tile, then head, then chunk of columns.
 struct BlockPlace {
   std::int64_t tile, b, head, column;
 };

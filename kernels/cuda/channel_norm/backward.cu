@@ -91,8 +91,8 @@ static __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// A cell's sums of w dy and of w dy xhat, from the sums of its channels, which begin at channel
-/// `first`. Adds every `lanes`-th channel from the `lane`-th on.
+/// Returns a cell's sums of w dy and of w dy xhat, from the sums of its channels, which begin at
+/// channel `first`. It adds every `lanes`-th channel from the `lane`-th on.
 template <class C>
 __device__ math::SumPair<double> cell_sums(const ChannelCut& cut, const C* sums,
                                            const RowVector& weight, std::int64_t section,
@@ -108,7 +108,7 @@ __device__ math::SumPair<double> cell_sums(const ChannelCut& cut, const C* sums,
   return all;
 }
 
-/// dx of type O. If sums is null, the moments are constants, and x is not read.
+/// Computes dx of type O. If sums is null, the moments are constants, and x is not read.
 template <class T, class O, bool kAcross, int kVec>
 static __global__ void __launch_bounds__(kBlock, kAcross ? 3 : 4)
     data_gradient_kernel(ChannelPlane<const T> dy, ChannelPlane<const T> x, ChannelPlane<O> dx,

@@ -1,6 +1,6 @@
-// How CUDA kernels cut a tensor [n, c, l] for normalisation by channel. A block has a tile of
-// channels and a chunk of steps. Every thread keeps the same channels, so that their numbers stay
-// in registers. If channels are adjacent in memory ("across"), adjacent threads have adjacent
+// Cuts a tensor [n, c, l] for normalisation by channel in CUDA kernels. A block has a tile of
+// channels and a chunk of steps. Every thread keeps its channels, so that their numbers stay in
+// registers. If channels are adjacent in memory ("across"), adjacent threads have adjacent
 // channels, one pack each, and a step is a position. Else they have adjacent positions, and a step
 // is a pack of those. The cut depends on shape and strides alone.
 #pragma once
@@ -18,21 +18,21 @@
 
 namespace firn::kernels::cuda {
 
-/// Blocks on a multiprocessor, for kernels that would spill: without a minimum, ptxas does that to
-/// save registers of which there are enough.
+/// Least number of blocks on a multiprocessor, for kernels that would otherwise spill: without it,
+/// ptxas spills to save registers, although there are enough.
 inline constexpr int kMinBlocks = 2;
 
 struct ChannelCut {
   std::int64_t c, groups, width;  ///< width: channels of a cell
   std::int64_t sections;          ///< samples that stay separate: n or 1
-  std::int64_t steps;             ///< of a section
+  std::int64_t steps;             ///< steps of a section
   std::int64_t inner;             ///< steps of a sample, if a section has several; else 0
   std::int64_t chunk, chunks;     ///< steps of a block, blocks of a section and tile
   std::int64_t tiles;
   int side;           ///< across: threads along the channels; else channels of a block
-  int step_elements;  ///< of one channel
+  int step_elements;  ///< elements of a step in one channel
   Divisor by_inner;
-  bool small;  ///< step numbers fit by_inner
+  bool small;  ///< true if step numbers fit by_inner
 
   __host__ __device__ int members() const { return kBlock / side; }  ///< threads of a channel
   std::int64_t blocks() const { return sections * chunks * tiles; }
@@ -40,7 +40,7 @@ struct ChannelCut {
   __device__ std::int64_t cell(std::int64_t section, std::int64_t channel) const {
     return section * groups + (width == 1 ? channel : channel / width);
   }
-  /// Elements of a channel in chunk `i`.
+  /// Number of elements of a channel in chunk `i`.
   __device__ std::int64_t count(std::int64_t i) const {
     const std::int64_t left = steps - i * chunk;
     return (left < chunk ? left : chunk) * step_elements;
@@ -61,9 +61,9 @@ struct ChannelPlace {
   static constexpr int kChannels = kAcross ? kVec : 1;
 
   std::int64_t section, chunk, unit, channel, begin, end;
-  int slot, slots;  ///< of its first channel within the block's
+  int slot, slots;  ///< slot of its first channel in the block
   int member, members;
-  bool active;  ///< has any channels
+  bool active;  ///< true if it has any channels
 
   __device__ explicit ChannelPlace(const ChannelCut& cut) {
     const int thread = static_cast<int>(threadIdx.x);
@@ -81,7 +81,7 @@ struct ChannelPlace {
     end = begin + cut.chunk < cut.steps ? begin + cut.chunk : cut.steps;
     if (!active) end = begin;
   }
-  /// The start of the thread's part of a plane.
+  /// Returns the start of the thread's part of a plane.
   template <class T>
   __device__ T* base(const ChannelPlane<T>& plane) const {
     return plane.data + section * plane.sample + channel * plane.channel;
@@ -127,7 +127,7 @@ __device__ void store_lanes(O* p, const C (&y)[kVec], float beta) {
   }
 }
 
-// ---- What is computed once a channel ----
+// ---- Numbers that are computed once per channel ----
 
 /// Stores make(channel) in shared[slot] for each channel of the block. All threads may read it
 /// then; every thread must call it.
@@ -153,7 +153,7 @@ __device__ void fold_lines(V* values, int slots, int lines) {
   __syncthreads();
 }
 
-/// The sums over the members of each channel, at shared[slot]; all threads may read them.
+/// Adds up the members' sums of each channel at shared[slot]; all threads may read them.
 template <class Place, class V>
 __device__ void fold_members(const Place& place, const V (&mine)[Place::kChannels], V* shared) {
   __syncthreads();  // earlier sums may still be read
@@ -162,7 +162,7 @@ __device__ void fold_members(const Place& place, const V (&mine)[Place::kChannel
   fold_lines(shared, place.slots, place.members);
 }
 
-/// How the threads of one block share the sums of cells, of `parts` terms each.
+/// The shares of one block's threads in the sums of cells, of `parts` terms each.
 struct CellLines {
   int lines, lanes;
   __device__ explicit CellLines(std::int64_t parts)
@@ -175,11 +175,11 @@ struct CellLines {
 
 /// Aims for the size of blocks.
 struct BlockSize {
-  std::int64_t blocks;   ///< their number
-  std::int64_t least;    ///< fewest steps of a thread, if there are as many
+  std::int64_t blocks;   ///< number of blocks
+  std::int64_t least;    ///< fewest steps of a thread, if the work allows
   std::int64_t longest;  ///< most steps of a thread, for any number of blocks
 };
-/// For sums, so that the f32 sum of a thread stays short.
+/// Size for sums, so that the f32 sum of a thread stays short.
 inline constexpr BlockSize kSumSize{256, 4, 128};
 inline constexpr BlockSize kMapSize{2048, 4, std::int64_t{1} << 40};
 
@@ -205,7 +205,7 @@ void with_channel_cut(const ConstView& x, NormCells cells,
     if (v->data) check(*v);
 
   const int vec = wide ? kWidth : 1;
-  const int channels = across ? vec : 1;  // of a thread
+  const int channels = across ? vec : 1;  // channels of a thread
   ChannelCut cut{};
   cut.c = c;
   cut.groups = cells.groups;
@@ -237,8 +237,8 @@ void with_channel_cut(const ConstView& x, NormCells cells,
   across ? go(std::true_type()) : go(std::false_type());
 }
 
-/// A view for a cut with positions, or packs of them, as steps. If a position is a sample (l is 1)
-/// and samples are joined, a step is a sample.
+/// Returns a view for a cut with positions, or packs of them, as steps. If a position is a sample
+/// (l is 1) and samples are joined, a step is a sample.
 template <class T, class V>
 ChannelPlane<T> plane_of(const V& v, const ChannelCut& cut) {
   const bool samples = v.shape[2] == 1 && cut.inner == 0 && cut.sections == 1;

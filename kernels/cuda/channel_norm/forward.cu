@@ -110,7 +110,7 @@ static __global__ void __launch_bounds__(kBlock, kMinBlocks)
     add(load_lanes<T, kVec>(base + ChannelStep(cut, q).in(x)));
   fold_members(place, distances, sums);
 
-  // In the threads of the first member: moments of their channels.
+  // The threads of the first member compute the moments of their channels.
   Part mine[kChannels];
   const double inverse = 1.0 / static_cast<double>(cut.count(place.chunk));
   for (int k = 0; k < kChannels; ++k) {
@@ -174,7 +174,7 @@ static __global__ void __launch_bounds__(kBlock, kMinBlocks)
   }
 }
 
-/// Turns each group of a row-major sample into one longer channel, so that a cell is one channel.
+/// Merges each group of a row-major sample into one longer channel, so that a cell is one channel.
 void merge_groups(ConstView& x, NormCells cells) {
   const std::int64_t c = x.shape[1], l = x.shape[2];
   if (!cells.per_sample || cells.groups == c || l <= 1) return;
@@ -198,8 +198,8 @@ void channel_moments(const ConstView& given, NormCells cells, const View& mean, 
       const bool whole = cut.chunks == 1 && (cut.tiles == 1 || channels % cut.width == 0);
       const runtime::Workspace partial(
           whole ? 0 : static_cast<std::size_t>(cut.units() * cut.c) * sizeof(Part), stream);
-      // Enough for the block's sums, for one pair of f64 per thread, or for the moments of the
-      // tile's channels.
+      // This is enough for the block's sums, for one pair of f64 per thread, or for the moments of
+      // the tile's channels.
       const std::size_t shared =
           kBlock * std::max(sizeof(math::SumPair<C>) * (A::value ? V::value : 1),
                             sizeof(math::SumPair<double>));

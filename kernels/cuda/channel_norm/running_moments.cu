@@ -1,5 +1,5 @@
-// Moments pooled over the micro-batches of a cycle, and running statistics, on CUDA devices: one
-// block each, without a wait of the host.
+// Moments pooled over the micro-batches of a cycle, and running statistics, on CUDA devices. Each
+// kernel is one block, and the host does not wait for it.
 #include "kernels/channel_norm.h"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/math/channel_norm.h"

@@ -1,5 +1,5 @@
 // Convolutions on CUDA devices. Operands are converted to channels-last. cuDNN computes each
-// product if it supports it; else it is a GEMM over gathered columns.
+// product that it supports; the others are GEMMs over gathered columns.
 #include "kernels/conv.h"
 
 #include <cstdlib>
@@ -21,8 +21,8 @@ constexpr bool kHasCudnn = true;
 constexpr bool kHasCudnn = false;  // built without its headers
 #endif
 
-/// Whether cuDNN may be used: not for f64, empty images, negative padding, or results of other
-/// sizes than the geometry gives.
+/// True if cuDNN may be used. It may not for f64, empty images, negative padding, or results of
+/// other sizes than the geometry gives.
 bool asks_cudnn(const ConvSizes& s, const ConvGeometry& g, DType dtype) {
   const auto size = [&](std::size_t axis, std::int64_t in, std::int64_t taps) {
     return (in + g.before[axis] + g.after[axis] - g.dilation[axis] * (taps - 1) - 1) /

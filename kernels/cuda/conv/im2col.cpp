@@ -16,7 +16,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Whether the columns are the images.
+/// True if the columns are the images.
 bool is_pointwise(const ConvSizes& s, const ConvGeometry& g) {
   const std::array<std::int64_t, 2> none{0, 0}, one{1, 1};
   return s.r == 1 && s.s == 1 && g.stride == one && g.before == none && g.after == none &&
@@ -42,8 +42,8 @@ struct Matrices {
   }
 };
 
-/// As matrices: rows of the columns of x, of x itself if it is its own columns, of y, and the
-/// weight.
+/// Memory as matrices: rows of the columns of x, of x itself if it is its own columns, of y, and
+/// the weight.
 Matrices column_rows(const ConvSizes& s, std::int64_t rows, DType dtype) {
   return {s.groups(), rows, s.column(), s.column(), s.column_stride(dtype)};
 }
@@ -57,8 +57,8 @@ Matrices weights(const ConvSizes& s) {
   return {s.groups(), s.kernels(), s.column(), s.kernels() * s.column(), s.column()};
 }
 
-/// Rows at a time whose columns need no more than column_bytes(); multiples of 64, so that later
-/// chunks are as aligned as the first.
+/// Number of rows at a time whose columns need no more than column_bytes(). It is a multiple of 64,
+/// so that later chunks are as aligned as the first.
 std::int64_t chunk_rows(const ConvSizes& s, DType dtype) {
   const auto row = static_cast<std::size_t>(s.column_stride(dtype)) * size_of(dtype);
   const auto fit = static_cast<std::int64_t>(column_bytes() / std::max<std::size_t>(row, 1));

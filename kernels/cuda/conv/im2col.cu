@@ -40,8 +40,8 @@ static __global__ void gather_kernel(const T* x, T* columns, std::int64_t begin,
   }
 }
 
-/// How many elements of `bytes` bytes threads move at once: it divides a group's channels, and
-/// every address is a multiple of their size.
+/// Returns the number of elements of `bytes` bytes that threads move at once. It divides a group's
+/// channels, and every address is a multiple of their size.
 int together(std::size_t bytes, std::int64_t channels, const void* a, const void* b) {
   for (int width = static_cast<int>(16 / bytes); width > 1; width /= 2) {
     const std::size_t size = bytes * static_cast<std::size_t>(width);
@@ -63,12 +63,13 @@ struct Taps {
   int stride_h, stride_w;
   int p, q;
   Divisor by_stride_h, by_stride_w;
-  std::int64_t row;  ///< from a row of the columns to the next
-  std::int64_t tap;  ///< from a tap to the next
+  std::int64_t row;  ///< distance of two rows of the columns
+  std::int64_t tap;  ///< distance of two taps
 };
 
-/// A thread sums V adjacent channels of dx. `axes` gives their offset in dx, that of their group's
-/// first tap in the columns of their image, and their row and column in the image.
+/// A thread sums V adjacent channels of dx. `axes` gives their offset in dx, and that of their
+/// group's first tap in the columns of their image. It also gives their row and column in the
+/// image.
 template <class T, int V>
 static __global__ void sum_kernel(const ComputeOf<T>* columns, T* dx, std::int64_t count,
                                   StridedAxes<4> axes, Taps taps, ComputeOf<T> beta) {
@@ -185,7 +186,7 @@ void sum_columns(const void* columns, const ConvSizes& sizes, const ConvGeometry
                   static_cast<const C*>(columns), dx.as<T>(), count, axes, taps,
                   static_cast<C>(beta));
     };
-    // 16 bytes of the columns at once if dx can be written as many elements at a time.
+    // Threads take 16 bytes of the columns at once if dx allows stores of as many elements.
     constexpr int kWide = 16 / static_cast<int>(sizeof(C));
     bool wide = sizes.channels() % kWide == 0 && (dx.strides[1] == 1 || sizes.c == 1) &&
                 is_aligned(columns) &&

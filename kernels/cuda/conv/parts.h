@@ -13,7 +13,7 @@
 
 namespace firn::kernels::cuda {
 
-/// An operand in channels-last order: used in place if it is so already, else copied.
+/// An operand in channels-last order: used in place if it has that order already, else copied.
 class ChannelsLast {
  public:
   ChannelsLast(const ConstView& v, Stream stream) : view_(v) {
@@ -57,9 +57,9 @@ void im2col_weight_gradient(const ConstView& dy, const ConstView& x, const ConvG
 
 // ---- The kernels around those GEMMs, im2col.cu ----
 
-/// Rows [begin, end) of the columns of x: row (n, p, q) holds, for each group, r, s and channel of
-/// the group, the element that the tap reads, 0 in the padding. Rows are column_stride() elements
-/// apart; the gap between them is not written.
+/// Writes rows [begin, end) of the columns of x. Row (n, p, q) holds the element that the tap
+/// reads, or 0 in the padding, for each group, r, s and channel of the group. Rows are
+/// column_stride() elements apart; the gap between them is not written.
 void gather_columns(const ConstView& x, const ConvSizes& sizes, const ConvGeometry& geometry,
                     std::int64_t begin, std::int64_t end, void* columns, Stream stream);
 /// dx = beta*dx + the sum of each element's copies in the columns, in the order of the kernel's

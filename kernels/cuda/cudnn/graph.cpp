@@ -43,7 +43,7 @@ void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision,
                            const PointwiseInputs& in, const Descriptor& y) {
   Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   if (mode == CUDNN_POINTWISE_RELU_FWD) {
-    // It must propagate NaN. The status is not checked: later versions may lack this attribute.
+    // ReLU must propagate NaN. The status is not checked: later versions may lack this attribute.
     const cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
     cudnn()->cudnnBackendSetAttribute(function.get(), CUDNN_ATTR_POINTWISE_NAN_PROPAGATION,
                                       CUDNN_TYPE_NAN_PROPOGATION, 1, &nan);

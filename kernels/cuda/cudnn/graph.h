@@ -1,4 +1,5 @@
-// An operation graph of cuDNN: its tensors and operations, as convolutions and attention say them.
+// An operation graph of cuDNN: its tensors and operations, as convolutions and attention describe
+// them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace firn::kernels::cuda {
 
 cudnnDataType_t cudnn_type(DType dtype) noexcept;
 
-/// Where a tensor's elements are.
+/// Place of a tensor's elements.
 enum class CudnnPlace : std::uint8_t {
   memory,   ///< at an address of the variant pack, a multiple of 16 bytes
   nowhere,  ///< between two operations of the graph
@@ -33,8 +34,8 @@ struct CudnnGraph {
                                 const std::vector<std::int64_t>& strides, cudnnDataType_t type,
                                 std::int64_t uid, CudnnPlace place = CudnnPlace::memory);
 
-  /// y = mode(x, b), or mode(x) without a b; with a `condition`, y = condition ? x : b. `axis` is
-  /// that of CUDNN_POINTWISE_GEN_INDEX.
+  /// y = mode(x, b), or mode(x) without a b; with a `condition`, y = condition ? x : b. Only
+  /// CUDNN_POINTWISE_GEN_INDEX has an `axis`.
   struct PointwiseInputs {
     const gpu::Descriptor& x;
     const gpu::Descriptor* b = nullptr;

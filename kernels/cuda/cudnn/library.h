@@ -30,22 +30,22 @@ struct Cudnn {
 #define FIRN_MEMBER(name) decltype(&::name) name = nullptr;
   FIRN_EACH_CUDNN(FIRN_MEMBER)
 #undef FIRN_MEMBER
-  std::string path;  ///< what was loaded
+  std::string path;  ///< path of the loaded library
 };
 
-/// The library, loaded by the first call; null if there is none.
+/// Returns the library, which the first call loads; null if there is none.
 const Cudnn* cudnn();
-/// Why there is none: every place that was tried, with the system's message.
+/// Explains why there is none: every place that was tried, with the system's message.
 const std::string& why_no_cudnn();
 
-/// "CUDNN_STATUS_NOT_SUPPORTED (3000)", and what the library says about it.
+/// Returns "CUDNN_STATUS_NOT_SUPPORTED (3000)", for example, and what the library says about it.
 std::string describe(cudnnStatus_t status);
 
 /// Throws Error naming the op, the call and the status.
 void check(cudnnStatus_t status, const char* op, const char* call);
 
-/// A backend descriptor. set() and finalize() return the first status that is not a success and do
-/// nothing after it, so that a chain of them is checked once.
+/// A backend descriptor. set() and finalize() return the first status that is not a success, and do
+/// nothing after it. So a chain of them is checked once.
 class Descriptor {
  public:
   Descriptor() noexcept = default;
@@ -89,7 +89,7 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& value) {
     return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
   }
-  /// A list of numbers, as sizes and strides are.
+  /// Sets a list of numbers, as sizes and strides are.
   Descriptor& set(cudnnBackendAttributeName_t name, const std::vector<std::int64_t>& values) {
     return set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
   }
@@ -98,7 +98,7 @@ class Descriptor {
     return *this;
   }
 
-  /// The first `most` values of an attribute; empty if it cannot be read.
+  /// Returns the first `most` values of an attribute; empty if it cannot be read.
   template <class T>
   std::vector<T> values(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                         std::int64_t most) const {

@@ -8,7 +8,7 @@ namespace {
 using gpu::cudnn;
 using gpu::Descriptor;
 
-/// Why an engine may not be used; empty if it may.
+/// Returns why an engine may not be used; empty if it may.
 std::string reason_against(const CudnnNumerics& may,
                            const std::vector<cudnnBackendNumericalNote_t>& notes) {
   for (const cudnnBackendNumericalNote_t note : notes) {
@@ -37,7 +37,8 @@ std::string reason_against(const CudnnNumerics& may,
   return {};
 }
 
-/// The library's configurations for a graph, best first; empty if it does not support the graph.
+/// Returns the library's configurations for a graph, best first; empty if it does not support the
+/// graph.
 std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeurMode_t mode,
                                        const CudnnTarget& target) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);

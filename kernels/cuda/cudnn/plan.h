@@ -18,9 +18,9 @@ struct CudnnTarget {
   const gpu::Descriptor* device = nullptr;
 };
 
-/// What an engine may do. It never rounds operands, sums below f32 or transforms.
+/// Numerics that an engine may use. It never rounds operands, sums below f32 or transforms.
 struct CudnnNumerics {
-  bool tensor_cores = false;      ///< for f32 operands that is TF32
+  bool tensor_cores = false;      ///< TF32 for f32 operands
   bool nondeterministic = false;  ///< sums may change their order from run to run
 };
 
@@ -40,10 +40,10 @@ struct CudnnPlan {
   std::vector<CudnnAttempt> attempts;
 };
 
-/// Bytes of workspace that a plan may use.
+/// Largest workspace of a plan, in bytes.
 inline constexpr std::int64_t kCudnnWorkspace = std::int64_t{256} << 20;
 
-/// The first plan in the library's order of preference that keeps to the numerics and to
+/// Returns the first plan in the library's order of preference that keeps to the numerics and to
 /// kCudnnWorkspace. `found` is false if there is none. If an engine compiles its kernels, this
 /// takes seconds.
 CudnnPlan make_plan(const CudnnGraph& graph, const CudnnTarget& target,

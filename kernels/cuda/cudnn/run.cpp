@@ -17,7 +17,7 @@ using gpu::check;
 using gpu::cudnn;
 using gpu::Descriptor;
 
-/// A plan, and whether a captured graph runs its kernels, in which case the plan stays.
+/// A plan. It stays if a captured graph runs its kernels, which `recorded` says.
 struct KeptPlan {
   CudnnPlan plan;
   bool recorded = false;
@@ -30,7 +30,7 @@ struct Context {
   std::unordered_map<CudnnKey, KeptPlan, KeyHash> plans;
 };
 
-/// Why a plan cannot be made while a graph is captured.
+/// Says why a plan cannot be made while a graph is captured.
 constexpr const char* kNotYet =
     "cuDNN has to look for a plan, and perhaps to compile and load it, at the first call with a "
     "shape: run the step once before";

@@ -1,4 +1,4 @@
-// Plans of cuDNN kept for each thread and device, and their launch.
+// Plans of cuDNN, kept for each thread and device, and their launch.
 #pragma once
 
 #include <array>
@@ -12,22 +12,22 @@
 
 namespace firn::kernels::cuda {
 
-/// Everything that the choice of a plan depends on: first the kind of problem, at the end zeros.
-/// The kinds of convolutions are 0 to 2, those of attention 3 and 4.
+/// Everything that the choice of a plan depends on. It begins with the kind of problem and is
+/// filled up with zeros. The kinds of convolutions are 0 to 2, those of attention 3 and 4.
 using CudnnKey = std::array<std::int64_t, 36>;
 
-/// A tensor of a graph, and where its elements are.
+/// A tensor of a graph, and the address of its elements.
 struct CudnnTensorAt {
   std::int64_t uid;
   const void* address;
 };
 
-/// Whether cuDNN is installed, and addresses are multiples of 16 bytes, as plans assume.
+/// True if cuDNN is installed, and addresses are multiples of 16 bytes, as plans assume.
 bool cudnn_takes(std::initializer_list<const void*> addresses);
 
-/// This thread's plan for a problem, made by the first call with its key; null if there is none.
-/// Valid until the thread's next call. While a graph is captured no plan can be made: an Error then
-/// says to run a step first.
+/// Returns this thread's plan for a problem, made by the first call with its key; null if there is
+/// none. It is valid until the thread's next call. While a graph is captured no plan can be made;
+/// an Error then says to run a step first.
 const CudnnPlan* cudnn_plan(const CudnnKey& key,
                             const std::function<CudnnPlan(const CudnnTarget&)>& make, Stream stream,
                             const char* op);

@@ -34,8 +34,9 @@ struct AxisTable {
   }
   bool contiguous(int view) const { return rank == 1 && strides[view][0] == 1; }
 
-  /// How many adjacent elements of `bytes` each can be combined, at most 16 bytes, in the views
-  /// with a non-null address. The other views must have stride 0 along the innermost axis.
+  /// Number of adjacent elements of `bytes` bytes each that can be combined, at most 16 bytes, in
+  /// the views with a non-null address. The other views must have stride 0 along the innermost
+  /// axis.
   int together(std::size_t bytes, const void* const (&data)[V]) const {
     const int inner = rank - 1;
     for (int v = 0; v < V; ++v) {
@@ -73,7 +74,7 @@ struct AxisTable {
     }
   }
 
-  /// The axes as kernels take them.
+  /// Returns the axes as kernels take them.
   StridedAxes<V> on_device() const {
     StridedAxes<V> axes;
     for (int d = 0; d < rank; ++d) {

@@ -8,8 +8,8 @@ namespace firn::kernels::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
-/// The value of the lane whose number differs in the bits of `mask`. All 32 lanes must call it. Of
-/// a struct with map(), like the states in math/rows.h, every member is exchanged.
+/// Returns the value of the lane whose number differs in the bits of `mask`. All 32 lanes must call
+/// it. For a struct with map(), like the states in math/rows.h, every member is exchanged.
 template <class T>
 __device__ T shuffle_xor(T value, int mask) {
   const auto shuffle = [mask](auto v) { return __shfl_xor_sync(kAllLanes, v, mask); };
@@ -20,17 +20,17 @@ __device__ T shuffle_xor(T value, int mask) {
   }
 }
 
-/// fold(fold(x0, x1), ...) of the warp's lanes, in every lane. All 32 lanes must call it. `fold`
-/// must be commutative, or results differ between lanes.
+/// Returns fold(fold(x0, x1), ...) of the warp's lanes, in every lane. All 32 lanes must call it.
+/// `fold` must be commutative, or results differ between lanes.
 template <class T, class Fold>
 __device__ T warp_fold(T value, Fold fold) {
   for (int step = kWarp / 2; step > 0; step /= 2) value = fold(value, shuffle_xor(value, step));
   return value;
 }
 
-/// The same over all threads of a one-dimensional block, in every thread. Every thread must call
-/// it. `scratch` is shared memory for 32 values; it is free for another use after a
-/// __syncthreads(), and may be the same in the next call.
+/// Returns the fold over all threads of a one-dimensional block, in every thread. Every thread
+/// must call it. `scratch` is shared memory for 32 values; it is free for another use after a
+/// __syncthreads(), and may be used again in the next call.
 template <class T, class Fold>
 __device__ T block_fold(T value, T neutral, T* scratch, Fold fold) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
@@ -51,9 +51,9 @@ struct Add {
   }
 };
 
-/// Whether this block is the last of the grid to get here; true in all its threads. What the other
-/// blocks wrote before is visible to it. Every thread must call it; `ticket` is 0 in device memory
-/// before the launch, and 0 again after.
+/// True, in all its threads, if this block is the last of the grid to get here. It sees what the
+/// other blocks wrote before. Every thread must call it; `ticket` is 0 in device memory before the
+/// launch, and 0 again after.
 static __device__ inline bool is_last_block(unsigned* ticket) {
   __shared__ bool last;
   __threadfence();

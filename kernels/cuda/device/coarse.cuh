@@ -8,9 +8,9 @@
 
 namespace firn::kernels::cuda {
 
-/// A float with arithmetic of its own: the functions that make a kernel wait for arithmetic, not
-/// for memory, are within about 2^-18 of their size. f16 rounds by up to 2^-11, bf16 by up to 2^-8.
-/// Any other function is that of float. Subnormal results of exp are 0.
+/// A float with arithmetic of its own. The functions that make a kernel wait for arithmetic, not
+/// for memory, are within about 2^-18 of their size. f16 rounds by up to 2^-11, bf16 by up to
+/// 2^-8. Any other function is float's. Subnormal results of exp are 0.
 struct Coarse {
   float value;
 
@@ -32,7 +32,7 @@ struct Coarse {
   FIRN_HD friend bool operator>=(Coarse a, Coarse b) { return a.value >= b.value; }
 };
 
-/// What formulas take for elements of type T: Coarse for 16 bits, else the compute type.
+/// Type that formulas take for elements of type T: Coarse for 16 bits, else the compute type.
 template <class T>
 using FormulaOf = std::conditional_t<sizeof(T) == 2, Coarse, ComputeOf<T>>;
 
@@ -79,7 +79,7 @@ FIRN_HD inline Coarse exp(Coarse x) { return Coarse(gpu::exp2(1.4426950408889634
 
 FIRN_HD inline Coarse exp2(Coarse x) { return Coarse(gpu::exp2(x.value)); }
 
-/// e^x - 1. Near 0, where the difference cancels, its Taylor series, within 2^-18.
+/// e^x - 1. Near 0, where the difference cancels, it is the Taylor series, within 2^-18.
 FIRN_HD inline Coarse expm1(Coarse x) {
   constexpr float c[] = {1.f, 1.f / 2, 1.f / 6, 1.f / 24, 1.f / 120};
   return math::where(abs(x) < Coarse(0.3f), x * Coarse(polynomial(c, x.value)), exp(x) - Coarse(1));
@@ -121,7 +121,7 @@ FIRN_HD inline math::Normal<Coarse> standard_normal(Coarse x) {
 /// 1 - erf(x) = 2 P(Z <= -x sqrt 2)
 FIRN_HD inline Coarse erfc(Coarse x) {
   const float e = gpu::exp2(-1.44269504088896340736f * (x.value * x.value));  // e^(-x^2)
-  // Far out the polynomial is below 0: + 0 makes 0 of -0.
+  // Far out the polynomial is below 0. Adding 0 turns -0 into 0.
   const float tail = 2.f * e * scaled_tail(1.41421356237309504880f * abs(x).value) + 0.f;
   return math::where(x > Coarse(0), Coarse(tail), Coarse(2.f - tail));
 }

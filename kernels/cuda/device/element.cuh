@@ -1,4 +1,4 @@
-// Elements as CUDA kernels see them: any dtype in memory, float (double, int64_t) in registers.
+// Elements in CUDA kernels: any dtype in memory, float (double, int64_t) in registers.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace firn::kernels::cuda {
 
 inline constexpr int kBlock = 256;
 
-/// A grid of blocks of kBlock threads for the work of `threads` threads, or of fewer blocks that
-/// stride over it.
+/// Returns a grid of blocks of kBlock threads for the work of `threads` threads, or of fewer blocks
+/// that stride over it.
 inline dim3 grid_for(std::int64_t threads) {
   const std::int64_t blocks = math::ceil_div(threads, kBlock);
   const std::int64_t most = max_blocks().load(std::memory_order_relaxed);
@@ -35,7 +35,7 @@ __device__ inline std::int64_t grid_threads() {
 
 // ---- Conversions: load T, compute float (double for f64), store T ----
 
-/// The type in which elements of type T are computed.
+/// Type in which elements of type T are computed.
 template <class T>
 using ComputeOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -53,8 +53,8 @@ __device__ inline void narrow(double x, double& out) { out = x; }
 __device__ inline void narrow(double x, float& out) { out = static_cast<float>(x); }
 __device__ inline void narrow(double x, __half& out) { narrow(math::round_to_odd(x), out); }
 __device__ inline void narrow(double x, __nv_bfloat16& out) { narrow(math::round_to_odd(x), out); }
-/// To an integer dtype: a 64-bit integer keeps its low bits, a floating number is converted as by
-/// cast().
+/// Converts to an integer dtype. A 64-bit integer keeps its low bits; a floating number is
+/// converted as by cast().
 template <class To, class C>
 __device__ To narrow_to_integer(C x) {
   if constexpr (std::is_same_v<C, std::int64_t>) {
@@ -63,7 +63,7 @@ __device__ To narrow_to_integer(C x) {
     return math::to_integer<To>(x);
   }
 }
-/// From any compute type to 16 bits.
+/// Rounds from any compute type to 16 bits.
 template <class C, class H>
 __device__ void narrow_to_16(C x, H& out) {
   if constexpr (std::is_same_v<C, std::int64_t>) {
@@ -87,7 +87,7 @@ void with_floating(DType dtype, Fn&& fn) {
       return fn(float());
   }
 }
-/// The same for the dtypes that are computed in float.
+/// Calls fn(T()) for the dtypes that are computed in float.
 template <class Fn>
 void with_float_class(DType dtype, Fn&& fn) {
   switch (dtype) {
@@ -100,7 +100,7 @@ void with_float_class(DType dtype, Fn&& fn) {
   }
 }
 
-/// Element i of an array whose dtype is known only at run time.
+/// Returns element i of an array whose dtype is known only at run time.
 template <class C>
 __device__ C load_element(const void* p, DType dtype, std::int64_t i) {
   switch (dtype) {
@@ -148,7 +148,7 @@ __device__ void store_element(C value, void* p, DType dtype, std::int64_t i) {
   }
 }
 
-/// Whether 16 bytes at `data` can be loaded at once.
+/// True if 16 bytes at `data` can be loaded at once.
 inline bool is_aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }

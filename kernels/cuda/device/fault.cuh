@@ -1,6 +1,6 @@
-// How kernels report values that only the device sees (firn/runtime/kernel_support.h). The host
-// makes a FaultSite and passes it to the kernel. raise_fault records the first bad value, and the
-// kernel continues.
+// Reports of kernels about values that only the device sees (firn/runtime/kernel_support.h). The
+// host makes a FaultSite and passes it to the kernel. raise_fault records the first bad value, and
+// the kernel continues.
 //
 //   const FaultSite site = fault_site(op, "index", stream.device);   // on the host
 //   if (value < 0 || value >= bound) raise_fault(site, position, value, bound);   // in a kernel
@@ -13,12 +13,12 @@
 
 namespace firn::kernels::cuda {
 
-/// The record of a fault, and the names for its message. Trivially copyable: a parameter of
-/// kernels.
+/// The record of a fault, and the names for its message. It is trivially copyable, since kernels
+/// take it as a parameter.
 struct FaultSite {
   runtime::Fault* record;
   const char* op;    ///< never read on the device
-  const char* what;  ///< nor this
+  const char* what;  ///< never read on the device either
 };
 
 /// `op` and `what` must outlive the work: they are string literals.

@@ -1,5 +1,5 @@
-// What .cu files use of CUDA beyond the language, in one place. So nvcc compiles the same sources
-// for a GPU, and the host's compiler for the simulator (tests/cusim).
+// Everything that .cu files use of CUDA beyond the language, in one place. So nvcc compiles their
+// source for a GPU, and the host's compiler compiles it for the simulator (tests/cusim).
 //
 // Rules for kernels: gpu::launch instead of <<< >>>; dynamic shared memory through
 // gpu::dynamic_shared only; internal linkage; trivially copyable parameters, 4 KB at most; 64-bit
@@ -42,7 +42,7 @@ void launch(const char* op, void (*kernel)(Parameters...), dim3 grid, dim3 block
   check_cuda(cudaGetLastError(), op, "kernel launch");
 }
 
-/// The block's dynamic shared memory, 16-byte aligned.
+/// Returns the block's dynamic shared memory, 16-byte aligned.
 #ifdef FIRN_HAS_CUSIM
 template <class T>
 T* dynamic_shared() {

@@ -6,8 +6,8 @@
 
 namespace firn::kernels::cuda {
 
-/// Most blocks of a grid: several waves on the largest GPUs. Threads stride over the rest, so the
-/// number changes no result; tests set a small one to check that.
+/// Largest number of blocks of a grid: several waves on the largest GPUs. Threads stride over the
+/// rest, so the number changes no result; tests set a small one to check that.
 std::atomic<std::int64_t>& max_blocks() noexcept;
 
 }  // namespace firn::kernels::cuda

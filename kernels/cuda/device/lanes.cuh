@@ -9,7 +9,7 @@ namespace firn::kernels::cuda {
 
 /// kCount adjacent elements, a power of two. They are loaded and stored in words of at most 16
 /// bytes, so their address is a multiple of alignof(Lanes): 16, or their size if that is smaller.
-/// Also holds values in registers.
+/// Lanes also hold values in registers.
 template <class T, int kCount>
 struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Lanes {
   static constexpr int kWidth = kCount;
@@ -20,8 +20,8 @@ struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Lanes {
 template <class T>
 using Pack = Lanes<T, 16 / static_cast<int>(sizeof(T))>;
 
-/// Lanes number i at p. Every load and store of several elements begins with a reference, of which
-/// the simulator checks the alignment: a compiler takes the access itself apart.
+/// Returns lanes number i at p. Every load and store of several elements begins with a reference,
+/// whose alignment the simulator checks: a compiler splits the access itself.
 template <class T>
 __device__ inline T& lanes_at(void* p, std::int64_t i = 0) {
   return static_cast<T*>(p)[i];
@@ -31,11 +31,11 @@ __device__ inline const T& lanes_at(const void* p, std::int64_t i = 0) {
   return static_cast<const T*>(p)[i];
 }
 
-/// Four elements, as many as one Philox block makes.
+/// Four elements, which one Philox block makes.
 template <class T>
 using Quad = Lanes<T, 4>;
 
-/// Whether an array can be accessed four elements at a time.
+/// True if an array can be accessed four elements at a time.
 template <class T>
 bool takes_quads(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % alignof(Quad<T>) == 0;

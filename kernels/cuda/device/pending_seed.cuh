@@ -1,5 +1,5 @@
-// How a kernel computes the seed that its backward pass begins with: every block works it out for
-// itself, and the last block to finish writes it down.
+// Computation of a backward pass's initial gradient by one of its kernels. Every block computes it
+// for itself, and the last block to finish stores it.
 #pragma once
 
 #include "kernels/cuda/device/block.cuh"
@@ -9,7 +9,7 @@ namespace firn::kernels::cuda {
 
 /// A scalar in f32 or f64.
 struct Scalar {
-  const void* data;  ///< nullptr: it is `value`
+  const void* data;  ///< nullptr if it is `value`
   bool wide;
   double value;
 
@@ -30,7 +30,7 @@ struct SeedPointers {
   unsigned* ticket = nullptr;
   math::ScalePolicy policy;
   Scalar loss, weight;
-  void* seed = nullptr;  ///< nullptr: no seed is pending
+  void* seed = nullptr;  ///< nullptr if no initial gradient is pending
   bool wide_seed = false;
 
   explicit SeedPointers(const PendingSeed* pending = nullptr) {
@@ -45,12 +45,14 @@ struct SeedPointers {
     wide_seed = pending->seed.dtype == DType::f64;
   }
 
-  /// The seed. `s` becomes the sums with this pass; memory stays as it is. For one thread.
+  /// Returns the initial gradient. `s` becomes the sums with this pass; memory stays. One thread
+  /// calls it.
   __device__ double compute(math::SeedSums& s) const {
     s = *sums;
     return math::next_seed(s, *scaler, policy, loss.read(), weight.read());
   }
-  /// Writes the seed and the sums. All threads of all blocks call it, after their last compute().
+  /// Writes the initial gradient and the sums. All threads of all blocks call it, after their last
+  /// compute().
   __device__ void commit() const {
     if (!is_last_block(ticket) || threadIdx.x != 0) return;
     math::SeedSums s;

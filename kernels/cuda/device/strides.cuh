@@ -27,8 +27,8 @@ struct Divisor {
   }
 };
 
-/// Nested axes, outermost first, with the strides of kViews views: the offset of element i of the
-/// row-major order in each of them.
+/// Nested axes, outermost first, with the strides of kViews views. They give the offset of element
+/// i of the row-major order in each view.
 template <int kViews>
 class StridedAxes {
  public:
@@ -85,7 +85,7 @@ class StridedAxes {
       for (int v = 0; v < kViews; ++v) out[v] += position * strides_[v][d];
     }
   }
-  /// The offset in the only view.
+  /// Returns the offset in the only view.
   __device__ std::int64_t offset(std::int64_t i) const {
     static_assert(kViews == 1);
     std::int64_t at[1];
@@ -97,7 +97,7 @@ class StridedAxes {
   static constexpr std::int64_t kSmall = std::int64_t{1} << 31;
 
   int rank_ = 0;
-  bool small_ = false;  // every number fits in 31 bits
+  bool small_ = false;  // true if every number fits in 31 bits
   Divisor divisors_[kMaxRank] = {};
   std::int64_t sizes_[kMaxRank] = {};
   std::int64_t strides_[kViews][kMaxRank] = {};

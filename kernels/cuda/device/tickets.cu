@@ -1,4 +1,4 @@
-// Which launch uses which ticket.
+// Tickets of launches.
 #include "kernels/cuda/device/tickets.cuh"
 
 #include <map>

@@ -13,9 +13,9 @@ inline constexpr unsigned kTickets = 1u << 14;
 /// the slot from the host.
 [[maybe_unused]] static __device__ unsigned tickets[kTickets];
 
-/// The ticket of the next launch on this stream. Launches on one stream share a ticket, because
-/// they run one after the other. A launch that is captured into a graph gets its own, because the
-/// graph may be replayed on any stream.
+/// Returns the ticket of the next launch on this stream. Launches on one stream share a ticket,
+/// because they run one after the other. A launch that is captured into a graph gets its own,
+/// because the graph may be replayed on any stream.
 unsigned ticket_slot(Stream stream);
 
 }  // namespace firn::kernels::cuda

@@ -1,5 +1,5 @@
-// Shared by the kernels of operations of two operands: binary.cu has most, loss.cu the elements of
-// losses, so that two compilers share the work.
+// Code that the kernels of operations of two operands share. binary.cu has most of them, and
+// loss.cu has the elements of losses, so that two compilers share the work.
 #pragma once
 
 #include "kernels/cuda/elementwise/driver.cuh"
@@ -28,7 +28,7 @@ struct Comparison {
   }
 };
 
-/// Inputs: dy, a, b. `old` is neutral if beta is 0.
+/// Inputs are dy, a, b. `old` is neutral if beta is 0.
 template <class Op, int kOperand>
 struct BinaryGradient {
   math::Args args;
@@ -68,7 +68,7 @@ void binary_gradient(const char* op, int operand, const ConstView& dy, const Con
   }
 }
 
-/// As binary() and binary_backward(), of elements of losses.
+/// Do what binary() and binary_backward() do, for elements of losses.
 void loss_elements(math::BinaryOp op, const ConstView& a, const ConstView& b, const View& out,
                    math::Args args, Stream stream);
 void loss_elements_backward(math::BinaryOp op, int operand, const ConstView& dy, const ConstView& a,

@@ -15,7 +15,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// How a kernel reads an element of the source and writes one of the destination: as bits.
+/// Reads an element of the source and writes one of the destination as bits.
 template <class T>
 struct Bits {
   using Value = T;
@@ -25,7 +25,7 @@ struct Bits {
   __device__ void store(T value, std::int64_t i) const { dst[i] = value; }
 };
 
-// ---- Elements of every dtype: those that are stored only, then all others ----
+// ---- Elements of every dtype: first those without arithmetic, then all others ----
 
 __device__ inline float from_float8(std::uint8_t bits, __nv_fp8_interpretation_t kind) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, kind)));
@@ -86,7 +86,7 @@ __device__ void store_any(C value, void* p, DType dtype, std::int64_t i) {
   }
 }
 
-/// The same with a conversion, in compute type C.
+/// Reads and writes elements with a conversion, in compute type C.
 template <class C>
 struct Cast {
   using Value = C;
@@ -119,7 +119,7 @@ void copy_strided(const Move& move, const AxisTable<2>& axes, Stream stream) {
 // ---- Transposes: the views are contiguous along different axes ----
 
 constexpr int kTile = 32;
-constexpr int kTileLines = 8;  // of a tile that a block moves at once
+constexpr int kTileLines = 8;  // lines of a tile that a block moves at once
 
 /// `rows` is the axis along which the source is contiguous, `columns` the destination's.
 struct Matrices {
@@ -130,8 +130,8 @@ struct Matrices {
   StridedAxes<2> others;
 };
 
-/// Tile by tile through shared memory, so that both sides are read and written line by line. The
-/// tile's rows have one element of padding, so that its columns are in different banks.
+/// Moves tile by tile through shared memory, so that both sides are read and written line by line.
+/// The tile's rows have one element of padding, so that its columns are in different banks.
 template <class Move>
 __global__ void __launch_bounds__(kTile* kTileLines, 4) transpose_tiles(Move move, Matrices m) {
   __shared__ typename Move::Value tile[kTile][kTile + 1];
@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(kTile* kTileLines, 4) transpose_tiles(Move mov
   }
 }
 
-/// The axis along which the source is contiguous, if it is not the last one and tiles pay; else -1.
+/// Returns the axis along which the source is contiguous, if it is not the last one and tiles pay;
+/// else -1.
 int transposed_axis(const AxisTable<2>& axes) {
   constexpr std::int64_t kWorthIt = 8;
   const int inner = axes.rank - 1;

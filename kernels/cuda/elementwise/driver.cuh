@@ -1,8 +1,8 @@
 // The driver of all elementwise kernels on CUDA devices. An op is a functor on values of the
 // compute type; it is compiled
 //  - once per dtype for contiguous views of that one dtype, read and written 16 bytes at a time;
-//  - once for views whose innermost axis is dense or repeated, of any dtypes computed in float (a
-//    bias or a scale over a matrix, a sum of f16 into f32, a mask), eight elements at a time;
+//  - once for views whose innermost axis is dense or repeated, of any dtypes computed in float,
+//    eight elements at a time (a bias or a scale over a matrix, a sum of f16 into f32, a mask);
 //  - once per compute type for views of any strides and dtypes.
 #pragma once
 
@@ -47,7 +47,7 @@ template <class Fn>
 concept WritesOnly = requires {
   typename Fn::WritesOnly;
 };
-/// Functors whose result is bool, so that views are never of one dtype but for integers.
+/// Functors whose result is bool, so that views have one dtype only if all are integers.
 template <class Fn>
 concept GivesBool = requires {
   typename Fn::GivesBool;
@@ -94,7 +94,7 @@ static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n
   }
 }
 
-/// Adjacent elements, of any dtype, that a thread takes in the second form.
+/// Number of adjacent elements, of any dtype, that a thread takes in the second form.
 inline constexpr int kGroup = 8;
 
 template <class T>
@@ -111,7 +111,7 @@ __device__ void load_lanes(const void* p, std::int64_t i, float (&x)[kGroup]) {
     }
   }
 }
-/// Elements i to i+7 of f16, bf16, f32, u8 or bool.
+/// Loads elements i to i+7 of f16, bf16, f32, u8 or bool.
 __device__ inline void load_group(const void* p, DType dtype, std::int64_t i, float (&x)[kGroup]) {
   switch (dtype) {
     case DType::f16:
@@ -146,8 +146,8 @@ __device__ inline void store_group(const float (&x)[kGroup], void* p, DType dtyp
   }
 }
 
-/// The same for groups, which g.axes numbers, in V. Bit v of `repeated` is set if view v has one
-/// element for a whole group.
+/// Stores fn(x, old) for groups, which g.axes numbers, in V. Bit v of `repeated` is set if view v
+/// has one element for a whole group.
 template <class V, int N, class Fn>
 static __global__ void grouped_kernel(Inputs<N> in, void* out, std::int64_t groups, Geometry<N> g,
                                       unsigned repeated, bool reads_old, Fn fn) {
@@ -175,7 +175,7 @@ static __global__ void grouped_kernel(Inputs<N> in, void* out, std::int64_t grou
   }
 }
 
-/// The same for any strides and dtypes, in compute type C by arithmetic of V.
+/// Stores fn(x, old) for any strides and dtypes, in compute type C by arithmetic of V.
 template <class C, class V, int N, class Fn>
 static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, Geometry<N> g,
                                       bool reads_old, Fn fn) {
@@ -199,7 +199,7 @@ static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, G
 
 // ---- Launch ----
 
-/// Whether one 16-byte path serves all views: f16, bf16 or f32 throughout, in one order, aligned.
+/// True if one 16-byte path serves all views: f16, bf16 or f32 throughout, in one order, aligned.
 template <int N>
 bool all_contiguous(const ConstView* const (&in)[N], const View& out) {
   if (compute_dtype(out.dtype) != DType::f32 || !is_aligned(out.data)) return false;
@@ -210,7 +210,7 @@ bool all_contiguous(const ConstView* const (&in)[N], const View& out) {
   return true;
 }
 
-/// Whether all views can be accessed in groups of adjacent elements; then `g` gets the axes of the
+/// True if all views can be accessed in groups of adjacent elements; then `g` gets the axes of the
 /// groups.
 template <int N>
 bool make_groups(const Walk& walk, const Inputs<N>& in, const void* out, Geometry<N>& g,
@@ -240,7 +240,8 @@ bool make_groups(const Walk& walk, const Inputs<N>& in, const void* out, Geometr
   return true;
 }
 
-/// Runs `fn` over views of one shape, in float, double or int64_t. reads_old: fn gets out's values.
+/// Runs `fn` over views of one shape, in float, double or int64_t. If reads_old, fn gets out's
+/// values.
 template <class C, int N, class Fn>
 void elementwise(const char* op, const ConstView* const (&in)[N], const View& out, bool reads_old,
                  Stream stream, Fn fn) {
@@ -288,7 +289,8 @@ void elementwise(const char* op, const ConstView* const (&in)[N], const View& ou
   });
 }
 
-/// The compute type of an op on these operands, which are of one class: the widest, for any output.
+/// Returns the compute type of an op on these operands, which are of one class: the widest, for any
+/// output.
 template <int N>
 DType class_of(const ConstView* const (&in)[N]) {
   for (int k = 0; k < N; ++k) {
@@ -297,7 +299,7 @@ DType class_of(const ConstView* const (&in)[N]) {
   return compute_dtype(in[0]->dtype);
 }
 
-/// The same in float or double, as the operands require.
+/// Runs `fn` in float or double, as the operands require.
 template <int N, class Fn>
 void elementwise_floating(const char* op, const ConstView* const (&in)[N], const View& out,
                           bool reads_old, Stream stream, Fn fn) {

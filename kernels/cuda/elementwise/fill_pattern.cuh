@@ -31,7 +31,7 @@ struct Pattern {
       }
     });
   }
-  /// As one value of a type of 16 bytes or fewer.
+  /// Returns it as one value of a type of 16 bytes or fewer.
   template <class T>
   T as() const {
     T value;

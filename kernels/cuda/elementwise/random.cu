@@ -1,5 +1,5 @@
 // Random numbers and dropout on CUDA devices. A thread draws one Philox block and makes four
-// elements from its words, which are those of the CPU for any grid.
+// elements from its words. For any grid, the words equal the CPU's.
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/lanes.cuh"
 #include "kernels/math/philox.h"
@@ -9,13 +9,13 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// The start of a kernel's words. In a captured graph, device memory holds the base.
+/// Returns the start of a kernel's words. In a captured graph, device memory holds the base.
 __device__ RandomKey start_of(const RandomKey& key) {
   if (key.base == nullptr) return key;
   return {key.base[0], key.base[1] + key.offset, nullptr};
 }
 
-/// The first `count` of four elements as values, and zeros. `whole`: four may be loaded at once.
+/// Loads the first `count` of four elements, and zeros. If `whole`, four may be loaded at once.
 template <class T, class C>
 __device__ void load_four(const T* x, int count, bool whole, C (&out)[4]) {
   if (count < 4) {
@@ -84,7 +84,7 @@ __global__ void draw(T* y, std::int64_t n, bool whole, RandomKey key, Make make)
   });
 }
 
-/// X: x's dtype, Y: y's.
+/// X is x's dtype, and Y is y's.
 template <class X, class Y, class C>
 __global__ void drop(const X* x, Y* y, std::int64_t n, bool whole, RandomKey key,
                      std::uint32_t threshold, C scale, bool adds) {

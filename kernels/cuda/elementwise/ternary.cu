@@ -1,5 +1,5 @@
-// Elementwise kernels of three operands on CUDA devices, from the formulas of math/ternary.h, and
-// choice by a condition. And the sum of two scaled tensors.
+// Elementwise kernels of three operands on CUDA devices (from the formulas of math/ternary.h),
+// choice by a condition, and the sum of two scaled tensors.
 #include "kernels/cuda/elementwise/driver.cuh"
 #include "kernels/elementwise.h"
 
@@ -18,7 +18,7 @@ struct Forward {
   }
 };
 
-/// Inputs: dy, a, b, c. `old` is neutral if beta is 0.
+/// Inputs are dy, a, b, c. `old` is neutral if beta is 0.
 template <class Op, int kOperand>
 struct Gradient {
   Args args;

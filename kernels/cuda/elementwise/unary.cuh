@@ -1,5 +1,5 @@
-// Shared by the kernels of operations of one operand: unary.cu has functions, activation.cu
-// activations, so that two compilers share the work.
+// Code that the kernels of operations of one operand share. unary.cu has functions, and
+// activation.cu has activations, so that two compilers share the work.
 #pragma once
 
 #include "kernels/cuda/elementwise/driver.cuh"
@@ -29,7 +29,7 @@ struct Question {
   }
 };
 
-/// Inputs: dy, saved. `old` is neutral if beta is 0.
+/// Inputs are dy, saved. `old` is neutral if beta is 0.
 template <class Op>
 struct UnaryGradient {
   using In16Bits = Coarse;
@@ -60,7 +60,7 @@ void unary_gradient(const char* op, const ConstView& dy, const ConstView& saved,
   }
 }
 
-/// As unary() and unary_backward(), of activations.
+/// Do what unary() and unary_backward() do, for activations.
 void activation(math::UnaryOp op, const ConstView& x, const View& y, math::Args args,
                 Stream stream);
 void activation_backward(math::UnaryOp op, const ConstView& dy, const ConstView& saved,

@@ -24,13 +24,13 @@ struct KeyHash {
   }
 };
 
-/// A context that has so many plans drops them, so that ever-changing shapes do not fill the
+/// A context with this number of plans drops them, so that ever-changing shapes do not fill the
 /// memory.
 inline constexpr std::size_t kMaxPlans = 4096;
 
 /// Contexts that no thread uses at the moment. A thread that ends leaves its contexts and their
-/// plans here for the next one. None is destroyed, because CUDA may be gone before a process's last
-/// objects.
+/// plans here for the next one. Contexts are never destroyed, because CUDA may be gone before a
+/// process's last objects.
 template <class Context>
 struct IdleContexts {
   std::mutex mutex;
@@ -77,16 +77,16 @@ class ThreadContexts {
   std::vector<std::unique_ptr<Context>> mine_;
 };
 
-/// One for each thread and type of context. A static in thread_context() would also exist once for
-/// each type of `make`.
+/// Returns this thread's contexts of one type. A static in thread_context() would exist once more
+/// for each type of `make`.
 template <class Context>
 ThreadContexts<Context>& thread_contexts() {
   static thread_local ThreadContexts<Context> contexts;
   return contexts;
 }
 
-/// This thread's context of the current device, which is `device`; make() returns a new one as a
-/// unique_ptr. A Context has a member `device`.
+/// Returns this thread's context of the current device, which is `device`; make() returns a new one
+/// as a unique_ptr. A Context has a member `device`.
 template <class Context, class Make>
 Context& thread_context(int device, Make&& make) {
   return thread_contexts<Context>().of(device, std::forward<Make>(make));

@@ -25,9 +25,9 @@ CublasLt load() {
 
 #else
 
-/// Names of the library, in order of preference. First the one that belongs to the headers, in the
-/// process or the system's search path. Then the path that the build found (in the toolkit or in
-/// Python's packages), then other major versions.
+/// Returns names of the library, in order of preference. First comes the one that belongs to the
+/// headers, in the process or the system's search path. Then come the path that the build found (in
+/// the toolkit or in Python's packages), and other major versions.
 std::vector<std::string> candidates() {
   auto names = kernels::library_names("cublasLt", CUBLAS_VER_MAJOR, FIRN_CUBLASLT_PATH);
   for (const int major : {13, 12}) {

@@ -1,6 +1,6 @@
 // cuBLASLt's functions, loaded at the first product. The library is not linked: it is several
-// hundred megabytes, and a run on the CPU never loads it. On the simulator they are those of
-// tests/cusim/libraries/cublaslt.cpp.
+// hundred megabytes, and a run on the CPU never loads it. On the simulator,
+// tests/cusim/libraries/cublaslt.cpp has these functions.
 #pragma once
 
 #include <cublasLt.h>
@@ -29,14 +29,14 @@ struct CublasLt {
 #define FIRN_MEMBER(name) decltype(&::name) name = nullptr;
   FIRN_EACH_CUBLASLT(FIRN_MEMBER)
 #undef FIRN_MEMBER
-  std::string path;  ///< what was loaded
+  std::string path;  ///< path of the loaded library
 };
 
-/// The library, loaded by the first call. If there is none, throws a DeviceError that names every
-/// place that was tried.
+/// Returns the library, which the first call loads. If there is none, throws a DeviceError that
+/// names every place that was tried.
 const CublasLt& cublaslt();
 
-/// The name of a status, like CUBLAS_STATUS_NOT_SUPPORTED.
+/// Returns the name of a status, like CUBLAS_STATUS_NOT_SUPPORTED.
 const char* status_name(cublasStatus_t status) noexcept;
 
 /// Throws Error naming the op, the call, the status and `what` (shapes and dtypes).

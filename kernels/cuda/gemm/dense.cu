@@ -1,14 +1,14 @@
-// The products of a dense layer on CUDA devices: in one launch by cuBLASLt's epilogues, or by a
-// GEMM and a separate kernel.
+// The products of a dense layer on CUDA devices. They take one launch with cuBLASLt's epilogues, or
+// a GEMM and a separate kernel.
 //
 // relu is always a kernel after the product, whose epilogue adds the bias. The library's relu is
-// max(x, 0), and a hardware maximum makes 0 of a NaN: a bad input would no longer be seen, neither
-// in the result nor by the check of the gradients. NVIDIA's tests (nvmath-python) expect its mask
-// to have the bit of x >= 0, and skip values next to 0; firn's slope at 0 is 0. DRELU reads masks
-// of the same layout, with firn's bits.
+// max(x, 0), and a hardware maximum turns a NaN into 0: a bad input would no longer be seen,
+// neither in the result nor by the check of the gradients. NVIDIA's tests (nvmath-python) expect
+// its mask to have the bit of x >= 0, and skip values next to 0; firn's slope at 0 is 0. DRELU
+// reads masks of this layout, with firn's bits.
 //
 // gelu's epilogues use the hardware's tanh, which has 11 bits. That is enough for 16-bit results
-// and beside TF32; with f32 `automatic` computes gelu separately.
+// and with TF32; with f32 `automatic` computes gelu separately.
 #include "kernels/dense.h"
 #include "kernels/settings/settings.h"
 
@@ -29,14 +29,14 @@ namespace {
 
 // ---- The separate kernels ----
 
-/// A vector of any dtype; data == nullptr: zeros.
+/// A vector of any dtype, or zeros if data == nullptr.
 struct BiasArray {
   const void* data;
   DType dtype;
   std::int64_t stride;
 };
 
-/// Adjacent columns of a row that a thread takes: one byte of relu's mask.
+/// Number of adjacent columns of a row that a thread takes: one byte of relu's mask.
 constexpr std::int64_t kGroup = 8;
 
 /// Computes y = gelu(sum + bias), and saves sum + bias for the gradient unless `saved` is null. A
@@ -56,7 +56,7 @@ static __global__ void gelu_kernel(const ComputeOf<T>* sum, BiasArray bias, T* y
   }
 }
 
-/// y = relu(y), and its bit of the mask: set if y is above 0 or NaN.
+/// Computes y = relu(y) and returns its bit of the mask: set if y is above 0 or NaN.
 template <class T>
 __device__ unsigned relu_in_place(T& y) {
   const ComputeOf<T> x = widen(y);
@@ -65,9 +65,9 @@ __device__ unsigned relu_in_place(T& y) {
   return passes;
 }
 
-/// The same for a matrix [m, n], and its mask unless that is null. A row of the mask has `groups`
-/// bytes, including padding, whose bits are 0. `wide`: n is a multiple of kGroup and y aligned, so
-/// that groups are loaded and stored at once.
+/// Computes y = relu(y) for a matrix [m, n], and its mask unless that is null. A row of the mask
+/// has `groups` bytes, including padding, whose bits are 0. `wide` is true if n is a multiple of
+/// kGroup and y aligned, so that groups are loaded and stored at once.
 template <class T>
 static __global__ void relu_kernel(T* y, std::uint8_t* mask, std::int64_t m, std::int64_t n,
                                    std::int64_t groups, bool wide) {
@@ -89,7 +89,7 @@ static __global__ void relu_kernel(T* y, std::uint8_t* mask, std::int64_t m, std
 }
 
 /// dx = 0 if the mask's bit is not set. A row of the mask has `stride` bytes, of which `groups`
-/// have bits of dx. `wide` as above.
+/// have bits of dx. `wide` is as in relu_kernel().
 template <class T>
 static __global__ void mask_kernel(const std::uint8_t* mask, T* dx, std::int64_t m, std::int64_t n,
                                    std::int64_t groups, std::int64_t stride, bool wide) {
@@ -146,7 +146,7 @@ void apply_mask(const ConstView& mask, const View& dx, Stream stream) {
 // ---- Fused or unfused ----
 
 int major_capability(Device device) {
-  static std::array<std::atomic<int>, 128> known{};  // 0: not asked yet
+  static std::array<std::atomic<int>, 128> known{};  // 0 if not asked yet
   std::atomic<int>& slot = known[static_cast<std::size_t>(device.index)];
   int major = slot.load(std::memory_order_relaxed);
   if (major == 0) {
@@ -158,8 +158,8 @@ int major_capability(Device device) {
   return major;
 }
 
-/// Whether to ask the library for an epilogue; `activation`: the one that it computes. Below sm_90
-/// the library runs some epilogues as two kernels, which are slower than firn's two.
+/// True if the library is to be asked for an epilogue; it computes `activation`. Below sm_90 the
+/// library runs some epilogues as two kernels, which are slower than firn's two.
 bool fuses(Activation activation, DType dtype, Device device,
            std::initializer_list<std::int64_t> sizes) {
   for (const std::int64_t size : sizes)

@@ -1,4 +1,4 @@
-// What describe(Device) says of a CUDA device, and the facts that environment() takes from CUDA.
+// The text of describe(Device) for a CUDA device, and the facts that environment() takes from CUDA.
 #include "kernels/settings/describe.h"
 
 #include <array>

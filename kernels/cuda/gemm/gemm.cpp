@@ -68,7 +68,7 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
     p.epilogue = Epilogue::none;
     p.bias = nullptr;
   }
-  // A result that was not there before starts with its bias. Another gets it last, so that it is
+  // With beta 0, the result starts with its bias. Else the bias is added last, so that c is
   // unchanged if the product throws.
   if (args.bias.data && args.beta == 0) {
     scale_and_add(c, 0, args.bias, stream);

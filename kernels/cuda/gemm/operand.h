@@ -25,7 +25,7 @@ class Buffer {
   View view_;
 };
 
-/// The last two axes of `v` swapped.
+/// Returns `v` with its last two axes swapped.
 inline ConstView transposed(ConstView v) {
   const int n = v.rank();
   std::swap(v.shape[n - 1], v.shape[n - 2]);
@@ -33,8 +33,8 @@ inline ConstView transposed(ConstView v) {
   return v;
 }
 
-/// The distance between rows, if rows are contiguous and do not overlap; else 0. In a single row or
-/// column one stride has no meaning.
+/// Returns the distance between rows, if rows are contiguous and do not overlap; else 0. In a
+/// single row or column one stride has no meaning.
 inline std::int64_t row_stride(std::int64_t rows, std::int64_t cols, std::int64_t across,
                                std::int64_t along) {
   if (cols > 1 && along != 1) return 0;
@@ -42,9 +42,9 @@ inline std::int64_t row_stride(std::int64_t rows, std::int64_t cols, std::int64_
   return across >= cols ? across : 0;
 }
 
-/// The last two axes of a view as a matrix of cuBLASLt, if it can read them. Row-major [rows, cols]
-/// is its column-major [cols, rows]; if columns are contiguous, the matrix is [rows, cols] and
-/// `transposed`.
+/// Returns the last two axes of a view as a matrix of cuBLASLt, if it can read them. Row-major
+/// [rows, cols] is its column-major [cols, rows]; if columns are contiguous, the matrix is [rows,
+/// cols] and `transposed`.
 inline std::optional<Matrix> in_place(const ConstView& v) {
   const int n = v.rank();
   const std::int64_t rows = v.shape[n - 2], cols = v.shape[n - 1];

@@ -57,8 +57,8 @@ cublasLtEpilogue_t native(const Product& p) {
   }
 }
 
-/// The largest power of two, at most 16, that divides an address. No algorithm needs more, and a
-/// choice that depended on more would vary with the allocator's addresses.
+/// Returns the largest power of two, at most 16, that divides an address. No algorithm needs more,
+/// and a choice that depended on more would vary with the allocator's addresses.
 std::uint32_t alignment(const void* p) {
   std::uint32_t a = 16;
   while (reinterpret_cast<std::uintptr_t>(p) % a != 0) a /= 2;
@@ -111,19 +111,20 @@ Owned<T> own(T object, cublasStatus_t (*destroy)(T)) {
   return Owned<T>(object, Destroy<T>{destroy});
 }
 
-/// What the library offers for a problem.
+/// An algorithm that the library offers for a problem.
 struct Algorithm {
   cublasLtMatmulAlgo_t algo;
   std::size_t workspace;  ///< bytes
 };
-/// Algorithms to ask for: the later ones are for calls in which the library refuses an earlier one.
+/// Number of algorithms to ask for. Later ones serve calls in which the library refuses an earlier
+/// one.
 constexpr int kMostAlgorithms = 4;
 
 struct Plan {
   Owned<cublasLtMatmulDesc_t> desc;
   Owned<cublasLtMatrixLayout_t> a, b, d;
-  std::vector<Algorithm> algorithms;  ///< best first; empty: the library has none
-  /// Why there are none, or one less.
+  std::vector<Algorithm> algorithms;  ///< best first; empty if the library has none
+  /// The call that refused all algorithms, or one of them, and its status.
   const char* refused_by = "cublasLtMatmulAlgoGetHeuristic";
   cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
 };
@@ -157,8 +158,8 @@ Owned<cublasLtMatrixLayout_t> layout_of(const Matrix& m, DType dtype, std::int64
 
 std::int64_t inner_size(const Product& p) { return p.a.transposed ? p.a.rows : p.a.cols; }
 
-/// Whether the library may have the epilogue for these sizes. It has no DRELU or DGELU with K = 1,
-/// no BGRADB with N = 1 and, before 12.3.4, none with K = 1. Sizes of 1 are not worth the question.
+/// True if the library may have the epilogue for these sizes. It has no DRELU or DGELU with K = 1,
+/// no BGRADB with N = 1 and, before 12.3.4, none with K = 1. Sizes of 1 are not worth a request.
 bool may_be_offered(const Product& p) {
   const bool gradient = p.epilogue == Epilogue::relu_gradient ||
                         p.epilogue == Epilogue::gelu_gradient ||
@@ -166,11 +167,11 @@ bool may_be_offered(const Product& p) {
   return !gradient || std::min({p.d.rows, p.d.cols, inner_size(p)}) > 1;
 }
 
-/// The allowed ways to split the inner axis (split-K). Partial sums in the compute type, added by a
-/// second kernel, are not rounded and have a fixed order. Other schemes round partial sums to the
-/// type of the result, or add them in order of arrival. Below some thousand terms the second launch
-/// costs more than it gains, but for f32 products whose tiles leave half the multiprocessors idle:
-/// without tensor cores these take several times as long as a launch.
+/// Returns the allowed ways to split the inner axis (split-K). Partial sums in the compute type,
+/// added by a second kernel, are not rounded and have a fixed order. Other schemes round partial
+/// sums to the type of the result, or add them in order of arrival. Below some thousand terms the
+/// second launch costs more than it gains. Exceptions are f32 products whose tiles leave half the
+/// multiprocessors idle: without tensor cores these take several times as long as a launch.
 cublasLtReductionScheme_t reductions(const Product& p, int multiprocessors) {
   constexpr std::int64_t kLongSum = 4096, kMediumSum = 256, kTile = 128;
   const std::int64_t k = inner_size(p);
@@ -256,7 +257,7 @@ struct Context {
   std::unordered_map<Key, Plan, KeyHash> plans;
 };
 
-/// Why a product cannot be part of a graph yet.
+/// Says why a product cannot be part of a graph yet.
 constexpr const char* kNotYet =
     "cuBLASLt has to choose an algorithm at the first product with a shape: run the step once "
     "before";
@@ -285,8 +286,8 @@ Plan& plan_of(Context& context, const Product& p, Stream stream) {
   return context.plans.emplace(key, make_plan(p, tf32, allowed, context.handle)).first->second;
 }
 
-/// Takes note that the library does not run an algorithm that it offered. Passes on what the
-/// handler of warnings throws; nothing has been queued then.
+/// Notes that the library does not run an algorithm that it offered. Passes on what the handler of
+/// warnings throws; nothing has been queued then.
 void drop_algorithm(Context& context, Plan& plan, const Product& p, cublasStatus_t status) {
   plan.algorithms.erase(plan.algorithms.begin());
   plan.refused_by = "cublasLtMatmul";

@@ -1,5 +1,5 @@
 // One GEMM as cuBLASLt computes it: D = alpha op(A) op(B) + beta D on column-major matrices, with
-// an epilogue. A row-major matrix is the transpose of a column-major one, so a row-major C = A B is
+// an epilogue. A row-major matrix is the transpose of a column-major one. So a row-major C = A B is
 // computed as C^T = B^T A^T, without copies.
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace firn::kernels::cuda {
 
-/// What happens to a result before it is stored. `bias` is one value per row of D. gelu (its tanh
+/// Operation on a result before it is stored. `bias` is one value per row of D. gelu (its tanh
 /// form) comes after a bias if there is one, and saves what the gradient needs in `aux` if that is
-/// given. The library's relu is not here, because it may make 0 of a NaN and its mask may pass the
-/// gradient at 0: dense.cu computes relu and its mask itself.
+/// given. The library's relu is not here, because it may turn a NaN into 0 and its mask may pass
+/// the gradient at 0: dense.cu computes relu and its mask itself.
 enum class Epilogue : std::uint8_t {
   none,
   bias,
@@ -28,14 +28,14 @@ enum class Epilogue : std::uint8_t {
 struct Matrix {
   const void* data = nullptr;
   std::int64_t rows = 0, cols = 0, ld = 0;
-  std::int64_t stride = 0;  ///< to the next matrix of a batch, in elements
+  std::int64_t stride = 0;  ///< distance to the next matrix of a batch, in elements
   bool transposed = false;  ///< op() transposes it; a result never is
 };
 
 struct Product {
   const char* op = "";
-  DType in = DType::f32;   ///< of A and B
-  DType out = DType::f32;  ///< of D, bias and the values in aux
+  DType in = DType::f32;   ///< dtype of A and B
+  DType out = DType::f32;  ///< dtype of D, bias and the values in aux
   Matrix a, b, d;
   std::int64_t batch = 1;
   double alpha = 1, beta = 0;
@@ -48,23 +48,23 @@ struct Product {
 /// Queues the product on the stream; in a dry run it only allocates the workspace. Returns false,
 /// with nothing done, if the library has no algorithm for its epilogue, or may have none: it has no
 /// gradient epilogues for sizes of 1. Algorithms are chosen once per problem, device and thread.
-/// The choice depends on the problem alone; of addresses only the alignment, up to 16 bytes,
-/// counts, and of `beta` nothing. The order of sums does not change from run to run.
+/// The choice depends on the problem alone, including the alignment of addresses up to 16 bytes,
+/// but not on `beta`. The order of sums does not change from run to run.
 ///
 /// An algorithm that the library offered and then refuses to run is not tried again: the next one
 /// runs, or the result is false. The first refusal of each epilogue is a warning.
 ///
-/// Throws Error if the library has no algorithm for the product itself. Also if a graph is captured
-/// and the problem is new to this thread. cublasLtCreate() allocates, and the search for an
-/// algorithm fails in a capture in some versions (13.3, CUBLAS_STATUS_INTERNAL_ERROR), so neither
-/// may happen there. A handle made in advance would not help with the search.
+/// Throws Error if the library has no algorithm for the product itself. It also throws if a graph
+/// is captured and the problem is new to this thread. cublasLtCreate() allocates, and the search
+/// for an algorithm fails in a capture in some versions (13.3, CUBLAS_STATUS_INTERNAL_ERROR), so
+/// neither may happen there. A handle made in advance would not help with the search.
 bool multiply(const Product& product, Stream stream);
 
-/// Chooses the algorithms of a product that may be queued later, in a captured graph. While one is
-/// captured it does nothing.
+/// Chooses the algorithms of a product that may be queued later, in a captured graph. It does
+/// nothing while a graph is captured.
 void plan_ahead(const Product& product, Stream stream);
 
-/// Bytes of workspace that algorithms may use.
+/// Largest workspace of algorithms, in bytes.
 inline constexpr std::size_t kProductWorkspace = std::size_t{32} << 20;
 
 }  // namespace firn::kernels::cuda

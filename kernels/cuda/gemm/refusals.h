@@ -1,4 +1,4 @@
-// Which algorithms cuBLASLt has offered and then refused to run, for describe(Device).
+// Algorithms that cuBLASLt has offered and then refused to run, for describe(Device).
 #pragma once
 
 #include <cublasLt.h>
@@ -9,7 +9,7 @@
 
 namespace firn::kernels::cuda {
 
-/// Counts one more. From any thread; the list is the process's.
+/// Counts one more refusal. Any thread may call it; the list is the process's.
 void note_refusal(Device device, Epilogue epilogue, DType in, cublasStatus_t status);
 
 }  // namespace firn::kernels::cuda

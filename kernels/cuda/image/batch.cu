@@ -15,7 +15,7 @@ struct Set {
   const std::int64_t* order;
   const std::int64_t* ids;
   std::int64_t samples;
-  std::int64_t pixels;  // of one image
+  std::int64_t pixels;  // pixels of one image
 };
 
 /// Advances the position for the next launch. The last block does so, after every block has read
@@ -34,7 +34,7 @@ template <class T, int kWidth>
 static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float mean, float stddev,
                                          T* x, std::int64_t* y, std::int64_t count) {
   const std::int64_t position = cursor[0];
-  const std::int64_t groups = set.pixels / kWidth;  // of one image
+  const std::int64_t groups = set.pixels / kWidth;  // groups of one image
   for (std::int64_t i = global_thread(); i < count * groups; i += grid_threads()) {
     const std::int64_t sample = i / groups, group = i - sample * groups;
     const std::int64_t row = set.order[(position + sample) % set.samples];
@@ -49,15 +49,15 @@ static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float me
   move_cursor(set, cursor, count);
 }
 
-/// The same for augmented images. Every thread draws for its image by itself, so that none waits
-/// for another; all threads of an image draw the same.
+/// Takes augmented images. Every thread draws for its image by itself, so that none waits for
+/// another; all threads of an image draw the same.
 template <class T, int kWidth>
 static __global__ void take_augmented_kernel(Set set, std::int64_t* cursor, float mean,
                                              float stddev, math::Augment a, T* x, std::int64_t* y,
                                              std::int64_t count) {
   using C = ComputeOf<T>;
   const std::int64_t position = cursor[0], epoch = cursor[2];
-  const std::int64_t groups = set.pixels / kWidth;  // of one image
+  const std::int64_t groups = set.pixels / kWidth;  // groups of one image
   for (std::int64_t i = global_thread(); i < count * groups; i += grid_threads()) {
     const std::int64_t sample = i / groups, group = i - sample * groups;
     const std::int64_t at = (position + sample) % set.samples, row = set.order[at];

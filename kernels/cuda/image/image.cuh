@@ -18,7 +18,7 @@ class ImageAxes {
     std::int64_t h, w;
   };
 
-  /// `others`: the strides of the other tensors.
+  /// `others` are the strides of the other tensors.
   ImageAxes(const ConstView& self, const Strides* const (&others)[kOthers]) {
     int order[4];
     for (int d = 0; d < 4; ++d) {  // by stride, largest first

@@ -46,7 +46,7 @@ static __global__ void bilinear_kernel(const T* x, Plane plane, Resize resize, I
   }
 }
 
-/// Any numbers of sources along the two axes.
+/// Sums any number of sources along each of the two axes.
 template <class T>
 static __global__ void weighted_kernel(const T* x, Plane plane, Resize resize, ImageAxes<1> axes,
                                        std::int64_t count, T* y) {
@@ -70,7 +70,7 @@ static __global__ void weighted_kernel(const T* x, Plane plane, Resize resize, I
   }
 }
 
-/// dx = beta*dx + the gradients that the outputs that read it give.
+/// dx = beta*dx + the gradients from the outputs that read it.
 template <class T>
 static __global__ void resample_backward_kernel(const T* dy, Plane plane, Resize resize,
                                                 ImageAxes<1> axes, std::int64_t count, void* dx,

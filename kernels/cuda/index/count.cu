@@ -1,5 +1,5 @@
-// Counting integers on CUDA devices. Sums of integers do not depend on their order, so blocks may
-// add by atomics.
+// Counts integers on CUDA devices. Sums of integers do not depend on their order, so blocks may add
+// by atomics.
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/device/block.cuh"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kSharedCounts = 4096;
 
-/// A block counts in shared memory, and adds what it has counted. It takes fewer than 2^32 indices.
+/// A block counts in shared memory, and adds its counts. It takes fewer than 2^32 indices.
 __global__ void count_in_blocks(Index index, std::int64_t stride, std::int64_t n,
                                 unsigned long long* out) {
   auto* const counts = gpu::dynamic_shared<unsigned>();

@@ -1,4 +1,4 @@
-// Reading at positions held in a tensor, on CUDA devices. take_rows is gather along axis 0 with an
+// Reads at positions held in a tensor, on CUDA devices. take_rows is gather along axis 0 with an
 // index that is repeated over the columns. The gradients are in scatter.cu.
 #include "kernels/index.h"
 
@@ -12,12 +12,12 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// The value that a bad index reads.
+/// Returns the value that a bad index reads.
 Pattern missing(DType dtype) {
   return Pattern(is_floating(dtype) ? std::numeric_limits<double>::quiet_NaN() : 0, dtype);
 }
 
-/// out[i] = x[...]: axes.strides are those of out, the index, and x with 0 along the axis.
+/// out[i] = x[...]. The strides in `axes` are those of out, the index, and x with 0 along the axis.
 template <class T>
 __global__ void gather_elements(const T* x, Index index, T* out, std::int64_t n,
                                 StridedAxes<3> axes, std::int64_t axis_stride, T none) {
@@ -36,7 +36,7 @@ __global__ void gather_elements(const T* x, Index index, T* out, std::int64_t n,
   }
 }
 
-/// Rows of `classes` elements.
+/// Writes rows of `classes` elements.
 template <class T>
 __global__ void one_hot_elements(Index index, std::int64_t index_stride, T* out, std::int64_t n,
                                  StridedAxes<3> axes, T one, T none) {

@@ -1,4 +1,4 @@
-// An index tensor as kernels read it: they check it and record its faults.
+// An index tensor as kernels read it. They check it and record its faults.
 #pragma once
 
 #include "kernels/cuda/device/fault.cuh"
@@ -9,10 +9,10 @@ namespace firn::kernels::cuda {
 /// i64 or i32, of any strides, with values in [0, bound).
 struct Index {
   const void* data;
-  bool wide;  ///< i64
+  bool wide;  ///< true for i64
   std::int64_t bound;
   FaultSite site;
-  int rank = 0;  ///< axes that move, the largest stride first
+  int rank = 0;  ///< number of axes that move, the largest stride first
   std::int64_t strides[kMaxRank];
   std::int64_t row_major[kMaxRank];  ///< their strides if the tensor were row-major
 
@@ -52,7 +52,7 @@ struct Index {
   }
 };
 
-/// A 1-D index as [m, d], repeated over the columns.
+/// Returns a 1-D index as [m, d], repeated over the columns.
 inline ConstView over_columns(const ConstView& index, std::int64_t d) {
   ConstView v = index;
   v.shape.push_back(d);

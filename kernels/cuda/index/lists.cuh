@@ -1,5 +1,6 @@
-// Positions held in a tensor, sorted by where they point, for kernels that visit the elements of
-// one place in their order (sort.cuh). dy has the index's shape, and grad is what it points into.
+// Positions held in a tensor, sorted by their targets, for kernels that visit the elements of one
+// target in their order (sort.cuh). dy has the index's shape, and grad is the tensor of the
+// targets.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +35,7 @@ struct Split {
 /// Entry e is element e % length of list e / length.
 struct Lists {
   std::int64_t lines, length, places;
-  StridedAxes<3> axes;  ///< from a line to grad, the index and dy
+  StridedAxes<3> axes;  ///< offsets of a line in grad, the index and dy
   std::int64_t grad_step, index_step, dy_step;
 
   Lists(const AxisTable<3>& of_lines, const ConstView& dy, const ConstView& index, const View& grad,
@@ -52,7 +53,7 @@ struct Lists {
   std::int64_t last_key() const { return lines * places; }
 };
 
-/// Key of an entry: its place among those of all lines.
+/// Makes the key of an entry: its place among those of all lines.
 template <class K>
 static __global__ void make_list_keys(Index index, Lists lists, SortBuffers<K> buffers) {
   const std::int64_t n = lists.lines * lists.length, step = grid_threads();
@@ -74,7 +75,7 @@ static __global__ void make_list_keys(Index index, Lists lists, SortBuffers<K> b
   }
 }
 
-/// The entries of all lists in the order of their keys; those of one key keep theirs.
+/// The entries of all lists in the order of their keys; entries of one key keep their order.
 template <class K>
 class SortedLists {
  public:
@@ -105,7 +106,7 @@ class SortedLists {
   int sorted_ = 0;
 };
 
-/// Whether 32 bits hold the keys and positions of the sort, and the key of bad indices.
+/// True if 32 bits hold the keys and positions of the sort, and the key of bad indices.
 inline bool fits_32_bits(const ConstView& dy, const ConstView& index, const View& grad, int axis) {
   std::int64_t entries = dy.shape[axis], places = grad.shape[axis];
   for (int i = 0; i < dy.rank(); ++i) {

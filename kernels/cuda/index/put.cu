@@ -1,5 +1,5 @@
-// Writing at positions held in a tensor, on CUDA devices. The positions are sorted by where they
-// point (lists.cuh), and one thread combines the elements that meet, in the order of the index.
+// Writes at positions held in a tensor, on CUDA devices. The positions are sorted by their targets
+// (lists.cuh), and one thread combines the elements of one target, in the order of the index.
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/index/lists.cuh"
 #include "kernels/index.h"

@@ -1,6 +1,6 @@
-// Adding at positions held in a tensor, on CUDA devices: the gradients of gather and take_rows.
-// One thread adds the terms of an element, in the order of the axis, so that no sum depends on how
-// the device schedules its blocks. There are two ways to find the terms:
+// Adds at positions held in a tensor, on CUDA devices: the gradients of gather and take_rows. One
+// thread adds the terms of an element, in the order of the axis. So no sum depends on how the
+// device schedules its blocks. There are two ways to find the terms:
 //
 //   scan   The thread of each element of grad reads the whole list of indices. One launch;
 //          numel(grad) * list reads of the index, which caches serve.
@@ -22,11 +22,11 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Up to this many terms are summed in f32. Longer sums run in f64, because their rounding errors
-/// would accumulate.
+/// Largest number of terms that are summed in f32. Longer sums run in f64, because their rounding
+/// errors would accumulate.
 constexpr std::int64_t kFewTerms = 64;
 
-/// The type in which sums run, as on the CPU.
+/// Type in which sums run, as on the CPU.
 enum class Sums {
   narrow,    ///< f32
   by_count,  ///< f64 if an element has more than kFewTerms terms
@@ -48,8 +48,8 @@ Sums sums_of(const ConstView& dy, const ConstView& index, const View& grad, int 
 
 // ---- Scan ----
 
-/// The offsets of a thread's element of grad, of the start of its list of indices and of its list
-/// of terms, and the index that it collects.
+/// The offsets of a thread's element of grad, of its list of indices and of its list of terms, and
+/// the index that it collects.
 using ScanAxes = StridedAxes<4>;
 
 __global__ void scan_terms(const void* dy, DType from, Index index, void* grad, DType to,
@@ -148,7 +148,7 @@ struct FourTerms {
 };
 
 /// grad[to] += dy[from + ...] over the entries from `first` on that have the same key, in their
-/// order, in sums of type A. All lanes of a warp call it; those that are not `active` only help.
+/// order, in sums of type A. All lanes of a warp call it; lanes that are not `active` only help.
 template <class A, class Terms, class K>
 __device__ void add_segment(const Terms& terms, const K* keys, const K* positions, std::int64_t n,
                             std::int64_t first, std::int64_t first_of_line, std::int64_t from,
@@ -206,7 +206,7 @@ __global__ void add_sorted(Terms terms, Lists lists, StridedAxes<2> columns, std
   }
 }
 
-/// Whether all rows of dy and grad can be accessed four columns at a time.
+/// True if all rows of dy and grad can be accessed four columns at a time.
 bool takes_fours(const ConstView& dy, const View& grad, int axis, const AxisTable<3>& lines,
                  const AxisTable<2>& columns) {
   const auto aligned = [](const void* p, DType dtype) {

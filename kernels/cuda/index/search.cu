@@ -1,4 +1,4 @@
-// Searching a sorted list on CUDA devices: one thread for each element.
+// Searches a sorted list on CUDA devices, with one thread for each element.
 #include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/math/order_key.h"

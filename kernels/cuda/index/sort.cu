@@ -56,7 +56,7 @@ __global__ void make_keys(const U* x, math::OrderKey<U> key, SortedLines lines, 
   }
 }
 
-/// The key of an element becomes its line.
+/// Sets the key of an element to its line.
 template <class K>
 __global__ void take_lines(const K* positions, std::int64_t length, std::int64_t n, K* keys) {
   for (std::int64_t i = global_thread(); i < n; i += grid_threads())

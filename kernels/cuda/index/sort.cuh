@@ -13,11 +13,11 @@ namespace firn::kernels::cuda {
 
 inline constexpr int kDigits = 256;  // values of a digit: one for each thread of a block
 inline constexpr int kSortRounds = 16;
-inline constexpr int kWarpKeys = kSortRounds * kWarp;          // of one warp, in their order
-inline constexpr int kBlockKeys = kBlock / kWarp * kWarpKeys;  // of one block
+inline constexpr int kWarpKeys = kSortRounds * kWarp;          // keys of one warp, in their order
+inline constexpr int kBlockKeys = kBlock / kWarp * kWarpKeys;  // keys of one block
 static_assert(kBlock == kDigits);
 
-/// The memory of a sort of n pairs. K: uint32_t or uint64_t, and n fits it.
+/// The memory of a sort of n pairs. K is uint32_t or uint64_t, and n fits it.
 template <class K>
 struct SortBuffers {
   K* keys[2];
@@ -28,7 +28,8 @@ struct SortBuffers {
 
 inline std::int64_t sort_blocks(std::int64_t n) { return math::ceil_div(n, kBlockKeys); }
 
-/// The sum of `value` over the threads before this one; every thread of a block of kBlock calls it.
+/// Returns the sum of `value` over the threads before this one. Every thread of a block of kBlock
+/// calls it.
 template <class T>
 __device__ T sum_before(T value, T* scratch) {
   const int t = static_cast<int>(threadIdx.x);
@@ -77,8 +78,8 @@ static __global__ void count_digits(const K* keys, std::int64_t n, int shift, K*
 template <class K>
 static __global__ void move_by_digit(const K* keys, const K* positions, std::int64_t n, int shift,
                                      const K* counts, K* keys_out, K* positions_out) {
-  __shared__ K place[kDigits];                        // of the block's first key with a digit
-  __shared__ unsigned next[kBlock / kWarp][kDigits];  // from there, of a warp's next key with it
+  __shared__ K place[kDigits];                        // place of the block's first key with a digit
+  __shared__ unsigned next[kBlock / kWarp][kDigits];  // from there, place of a warp's next key
   const int t = static_cast<int>(threadIdx.x), lane = t % kWarp, warp = t / kWarp;
   const std::int64_t first =
       static_cast<std::int64_t>(blockIdx.x) * kBlockKeys + warp * kWarpKeys + lane;
@@ -115,7 +116,7 @@ static __global__ void move_by_digit(const K* keys, const K* positions, std::int
 }
 
 /// Sorts the pairs in keys[0], positions[0] by the lower `bits` bits of the key; pairs of one key
-/// keep their order. Returns which of the two buffers then holds them.
+/// keep their order. Returns the index of the buffer that then holds them.
 template <class K>
 int sort_pairs(const char* op, const SortBuffers<K>& b, std::int64_t n, int bits, Stream stream) {
   const dim3 grid(static_cast<unsigned>(sort_blocks(n)));

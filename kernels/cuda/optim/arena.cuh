@@ -1,6 +1,6 @@
-// What the optimizer's kernels share on CUDA devices: the memory of a step and the arenas as their
-// parameters, and how a block finds its part of the work. One launch covers all arenas: blocks have
-// one numbering, and every block finds the arena that its chunk belongs to.
+// Code that the optimizer's kernels share on CUDA devices: the memory of a step and the arenas as
+// their parameters, and the way in which a block finds its work. One launch covers all
+// arenas: blocks have one numbering, and every block finds the arena that its chunk belongs to.
 #pragma once
 
 #include <algorithm>
@@ -49,11 +49,11 @@ template <class Arena, int kMax>
 struct ArenaList {
   static constexpr int kCapacity = kMax;
 
-  std::int64_t chunks;  ///< of all together
+  std::int64_t chunks;  ///< chunks of all arenas
   int count;
   Arena arenas[kMax];
 
-  /// The arena that chunk `chunk` belongs to. Arena has a member `chunks`, an ArenaChunks.
+  /// Returns the arena that chunk `chunk` belongs to. Arena has a member `chunks`, an ArenaChunks.
   __device__ const Arena& with_chunk(std::int64_t chunk) const {
     int i = 0;
     while (i + 1 < count && arenas[i + 1].chunks.first <= chunk) ++i;
@@ -61,7 +61,7 @@ struct ArenaList {
   }
 };
 
-/// The list of as many of `arenas` as go into one, each made by make(arena).
+/// Returns the list of as many of `arenas` as fit into one. make(arena) makes each entry.
 template <class List, class Make>
 List list_of(std::span<const OptimizerArena> arenas, Make&& make) {
   List out{};
@@ -75,7 +75,8 @@ List list_of(std::span<const OptimizerArena> arenas, Make&& make) {
   return out;
 }
 
-/// Element quad * 4 and the three after it: an arena's parameters begin at multiples of 64 bytes.
+/// Returns element quad * 4 and the next three. An arena's parameters begin at multiples of 64
+/// bytes.
 template <class T>
 __device__ Quad<T>& quad_at(void* data, std::int64_t quad) {
   return lanes_at<Quad<T>>(data, quad);
@@ -85,8 +86,8 @@ __device__ const Quad<T>& quad_at(const void* data, std::int64_t quad) {
   return lanes_at<Quad<T>>(data, quad);
 }
 
-/// fn(quad) for the quads of a piece, shared out among the block's threads by their place in the
-/// arena: the small pieces of a chunk go to different warps.
+/// Calls fn(quad) for the quads of a piece. The block's threads share them by their place in the
+/// arena, so that the small pieces of a chunk go to different warps.
 template <class Fn>
 __device__ void each_quad(const Piece& piece, Fn&& fn) {
   const std::int64_t begin = piece.begin / 4, end = (piece.begin + piece.count + 3) / 4;
@@ -96,10 +97,10 @@ __device__ void each_quad(const Piece& piece, Fn&& fn) {
   for (; quad < end; quad += threads) fn(quad);
 }
 
-/// States in 8 bits that a rule has at most.
+/// Largest number of a rule's states in 8 bits.
 inline constexpr int kMaxScaledStates = 2;
 
-/// An arena as the kernels of the update see it. Rule: one of UpdateRule's.
+/// An arena as the kernels of the update see it. Rule is one of UpdateRule's.
 template <class Rule>
 struct UpdateArena {
   ArenaChunks chunks;
@@ -111,7 +112,7 @@ struct UpdateArena {
   std::int64_t index;
   double lr_scale;
   Rule rule;
-  DType dtype;  ///< of the weight
+  DType dtype;  ///< dtype of the weight
 };
 
 template <class Rule>
@@ -132,12 +133,12 @@ UpdateArena<Rule> update_arena(const OptimizerArena& a) {
   return out;
 }
 
-/// 19 arenas of up to 192 bytes: with the other parameters of a launch, less than 4 KB.
+/// 19 arenas of up to 192 bytes take less than 4 KB with the other parameters of a launch.
 template <class Rule>
 using UpdateList = ArenaList<UpdateArena<Rule>, 19>;
 static_assert(sizeof(UpdateList<math::Adam>) <= 3800);
 
-/// What a rule needs for this parameter in this step, rounded once to T.
+/// Returns the rule's coefficients for this parameter in this step, rounded once to T.
 template <class T, class Rule>
 __device__ typename Rule::template Coefficients<T> prepare(const UpdateArena<Rule>& a,
                                                            const StepPointers& m,
@@ -148,7 +149,7 @@ __device__ typename Rule::template Coefficients<T> prepare(const UpdateArena<Rul
                                      m.counts[parameter] + 1, trust_ratio, s.share});
 }
 
-/// The quad of weights that an update starts from: of masters, or without masters, of the weights
+/// Returns the quad of weights that an update starts from: masters, or without masters, the weights
 /// themselves, widened.
 template <class T, class Rule>
 __device__ Quad<T> load_weights(const UpdateArena<Rule>& a, std::int64_t quad) {

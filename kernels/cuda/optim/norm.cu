@@ -1,6 +1,6 @@
-// The norm of all gradients and the look for values that are not finite, on CUDA devices: one
-// launch over all arenas. Every block sums a run of chunks; the last one to finish adds up what the
-// blocks have found, and decides the step or tells the host.
+// The norm of all gradients and the search for values that are not finite, on CUDA devices, in one
+// launch over all arenas. Every block sums a run of chunks. The last one to finish adds up the
+// blocks' results, and decides the step or reports to the host.
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/stream.h"
 #include "kernels/cuda/optim/arena.cuh"
@@ -9,14 +9,14 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Blocks at most, and so partial sums for the last block to add up.
+/// Largest number of blocks, and so of partial sums for the last block to add up.
 constexpr std::int64_t kMaxNormBlocks = 2048;
 constexpr std::int64_t kNoCulprit = INT64_MAX;
 
 struct NormArena {
   ArenaChunks chunks;
   const void* grad;
-  bool wide;  ///< f64
+  bool wide;  ///< true for f64
 };
 using NormList = ArenaList<NormArena, 64>;
 
@@ -30,11 +30,11 @@ NormBlocks blocks_for(std::int64_t chunks, bool by_chunk) {
 }
 
 struct NormRequest {
-  double factor;      ///< averages
-  double clip_value;  ///< 0: none
+  double factor;      ///< factor that averages gradients
+  double clip_value;  ///< 0 for no limit
 };
 
-/// What a thread has found so far.
+/// The results of a thread so far.
 struct Found {
   double squares = 0, clipped = 0, largest = 0;
   std::int64_t culprit = kNoCulprit;
@@ -52,7 +52,7 @@ __device__ void look(const void* gradients, const Piece& piece, const NormReques
                      Found& found) {
   const double limit = sizeof(T) == 8 ? 1.7976931348623157e308 : 3.4028234663852886e38;
   double squares = 0;
-  T largest = 0;  // of the finite ones and infinities: a NaN shows in the sum
+  T largest = 0;  // largest one, NaN aside: a NaN shows in the sum
   each_quad(piece, [&](std::int64_t quad) {
     const Quad<T> g = quad_at<T>(gradients, quad);
     for (int i = 0; i < 4; ++i) {
@@ -80,7 +80,7 @@ struct Smaller {
   __device__ long long operator()(long long a, long long b) const { return a < b ? a : b; }
 };
 
-/// What the block's threads have found together, in every thread.
+/// Joins the results of the block's threads; every thread gets them.
 __device__ NormPartial together(const Found& found) {
   __shared__ double numbers[kWarp];
   __shared__ long long parameters[kWarp];
@@ -94,7 +94,7 @@ __device__ NormPartial together(const Found& found) {
   return out;
 }
 
-/// What the threads of a block find in a chunk, of the parameters that count.
+/// Adds the results of a chunk to those of a block's threads, for the parameters that count.
 template <class Counts>
 __device__ void look_at_chunk(const NormArena& a, std::int64_t chunk, const NormRequest& request,
                               const Counts& counts, Found& found) {
@@ -110,7 +110,7 @@ __device__ void look_at_chunk(const NormArena& a, std::int64_t chunk, const Norm
   }
 }
 
-/// What `count` partials come to, in thread 0 of a block.
+/// Returns the summary of `count` partials, in thread 0 of a block.
 template <class Counts>
 __device__ math::GradientSummary sum_of_partials(const NormPartial* partials, std::int64_t count,
                                                  std::int64_t parameters, const Counts& counts) {
@@ -125,14 +125,14 @@ __device__ math::GradientSummary sum_of_partials(const NormPartial* partials, st
   return {sum.sum_of_squares, sum.clipped_squares, sum.largest, sum.culprit, any};
 }
 
-/// What else than a decision may come of it: a summary, in device memory, of the parameters that
-/// are `counted`, [parameters].
+/// Optional result instead of a decision: a summary, in device memory, of the parameters that are
+/// `counted`, [parameters].
 struct Summary {
   const std::uint8_t* counted;
   math::GradientSummary* found;
 };
 
-/// `partials` holds those of `before` blocks of earlier launches; this one's follow. With `ends`
+/// `partials` holds those of `before` blocks of earlier launches; this launch's follow. With `ends`
 /// the launch is the optimizer's last.
 template <bool kSummary>
 __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers m,
@@ -165,7 +165,7 @@ __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers 
     math::decide(*m.state, policy, all_found);
 }
 
-/// A block for each chunk from `first` on.
+/// Each chunk from `first` on has a block.
 __global__ void partials_kernel(NormArena a, StepPointers m, double clip_value,
                                 NormPartial* partials, std::int64_t first) {
   const std::int64_t chunk = first + blockIdx.x;
@@ -220,10 +220,10 @@ void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas
 void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                      const math::StepPolicy& policy, const ConstView& counted,
                      math::GradientSummary& summary, Stream stream) {
-  // A launch has a block at least, and this rank may have no chunk of an arena.
+  // A launch has at least one block, and this rank may have no chunk of an arena.
   std::int64_t most = 0;
   for (const OptimizerArena& a : arenas) most += blocks_for(a.chunks, policy.norm_by_chunk).blocks;
-  constexpr std::size_t kAhead = 64;  // the summary, and partials aligned behind it
+  constexpr std::size_t kAhead = 64;  // the summary, and the aligned partials after it
   static_assert(sizeof(math::GradientSummary) <= kAhead);
   const runtime::Workspace found(kAhead + static_cast<std::size_t>(most) * sizeof(NormPartial),
                                  stream);

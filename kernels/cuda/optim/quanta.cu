@@ -1,4 +1,4 @@
-// The scalars of exact mode's quanta, which stay in device memory: no quantum waits for the host.
+// The scalars of exact mode's chunks, which stay in device memory: no chunk waits for the host.
 #include "kernels/cuda/optim/arena.cuh"
 
 namespace firn::kernels::cuda {
@@ -21,7 +21,7 @@ template <class T>
 __global__ void convert_gradient_kernel(const math::CycleSums* sums, const math::CycleSums* of,
                                         T* gradient, std::int64_t n) {
   const double factor = sums->unit / of->unit;
-  if (factor == 1) return;  // as a rule
+  if (factor == 1) return;  // the usual case
   for (std::int64_t i = global_thread(); i < n; i += grid_threads())
     gradient[i] = static_cast<T>(factor) * gradient[i];
 }

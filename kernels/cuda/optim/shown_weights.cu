@@ -1,4 +1,4 @@
-// Which of their two sets of values schedule-free weights show, on CUDA devices.
+// Selects which of their two sets of values schedule-free weights show, on CUDA devices.
 #include "kernels/cuda/optim/arena.cuh"
 
 namespace firn::kernels::cuda {
@@ -12,7 +12,7 @@ struct Shown {
   T beta1;
   std::int64_t n;
 
-  /// Weight i as it is to be seen.
+  /// Returns weight i as it is to be shown.
   __device__ H at(std::int64_t i, bool averages) const {
     const T x = averaged[i];
     H out;

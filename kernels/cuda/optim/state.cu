@@ -7,7 +7,7 @@ namespace firn::kernels::cuda {
 namespace {
 
 constexpr int kOneWarp = 32;
-/// Blocks of optim_begin at most: there is seldom anything to multiply.
+/// Largest number of blocks of optim_begin: there is seldom anything to multiply.
 constexpr std::int64_t kMaxBeginBlocks = 512;
 
 // ---- The beginning of a micro-step ----

@@ -1,5 +1,5 @@
-// Trust ratios on CUDA devices: per parameter |w| / |u|, u the update to come. One launch over all
-// arenas: blocks sum piece by piece, and the last one adds up the pieces of every parameter.
+// Trust ratios on CUDA devices: |w| / |u| of each parameter, where u is the coming update. In one
+// launch over all arenas, blocks sum piece by piece. The last one adds up every parameter's pieces.
 #include "kernels/cuda/optim/arena.cuh"
 
 namespace firn::kernels::cuda {
@@ -9,7 +9,7 @@ template <class T, class Rule>
 __device__ TrustPartial measure_piece(const UpdateArena<Rule>& a, const Piece& piece,
                                       const StepPointers& m) {
   static_assert(Rule::kStates == 2);
-  // That of the piece before is not in use any more: its sums were folded over the block since.
+  // The previous piece's coefficients are not in use any more: its sums were folded over the block.
   __shared__ typename Rule::template Coefficients<T> k;
   if (threadIdx.x == 0) k = prepare<T>(a, m, piece.parameter, 1.0);
   __syncthreads();
@@ -30,7 +30,8 @@ __device__ TrustPartial measure_piece(const UpdateArena<Rule>& a, const Piece& p
   return out;
 }
 
-/// The ratios of an arena's parameters, whose pieces follow one another: a warp for each.
+/// Computes the ratios of an arena's parameters, whose pieces follow one another, with a warp for
+/// each.
 template <class Rule>
 __device__ void add_up(const UpdateArena<Rule>& a, std::int64_t pieces, const StepPointers& m) {
   const Piece* const p = a.chunks.pieces;
@@ -53,7 +54,7 @@ __device__ void add_up(const UpdateArena<Rule>& a, std::int64_t pieces, const St
   }
 }
 
-/// A block for every chunk.
+/// Each chunk has a block.
 template <class Rule>
 static __global__ void trust_kernel(const __grid_constant__ UpdateList<Rule> list, StepPointers m) {
   __shared__ double numbers[kWarp];

@@ -8,17 +8,17 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Pieces whose coefficients are worked out at a time, by a thread each.
+/// Number of pieces whose coefficients are computed at a time, by a thread each.
 constexpr int kBatch = 32;
 
-/// What is the same for all elements of a step.
+/// Values that all elements of a step share.
 struct Step {
-  double limit;    ///< of the averaged gradient's elements
+  double limit;    ///< limit of the averaged gradient's elements
   double average;  ///< intake of the moving average
   std::uint64_t applied;
 };
 
-/// The 16-bit copy of masters, rounded to nearest.
+/// Stores the 16-bit copy of masters, rounded to nearest.
 template <class H>
 __device__ void store_rounded(const Quad<float>& w, void* weights, std::int64_t quad) {
   Quad<H> out;
@@ -26,8 +26,8 @@ __device__ void store_rounded(const Quad<float>& w, void* weights, std::int64_t 
   quad_at<H>(weights, quad) = out;
 }
 
-/// 16-bit weights without masters, rounded stochastically: a quad is what one Philox block serves.
-/// w becomes what was stored.
+/// Stores 16-bit weights without masters, rounded stochastically. One Philox block serves a quad. w
+/// becomes the stored values.
 template <class H>
 __device__ void store_stochastic(Quad<float>& w, void* weights, std::int64_t quad,
                                  std::int64_t arena, std::uint64_t applied) {
@@ -44,7 +44,7 @@ __device__ void store_stochastic(Quad<float>& w, void* weights, std::int64_t qua
   for (int i = 0; i < 4; ++i) w.lane[i] = widen(stored.lane[i]);
 }
 
-/// Stores the new weights; w becomes what the next step starts from.
+/// Stores the new weights; w becomes the start of the next step.
 template <class T, class Rule>
 __device__ void store_weights(const UpdateArena<Rule>& a, std::int64_t quad, Quad<T>& w,
                               std::uint64_t applied) {
@@ -61,7 +61,7 @@ __device__ void store_weights(const UpdateArena<Rule>& a, std::int64_t quad, Qua
   quad_at<T>(a.weight, quad) = w;
 }
 
-/// Four elements: weights, states and the copy for the model.
+/// Updates four elements: weights, states and the copy for the model.
 template <class T, class Rule>
 __device__ void update_quad(const UpdateArena<Rule>& a,
                             const typename Rule::template Coefficients<T>& k, const Step& step,
@@ -109,8 +109,8 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
-/// A warp's update of one block of states; its quads up to `end` are the piece's. Two quads to a
-/// lane: their new states wait in registers for the block's scale.
+/// A warp updates one block of states; the quads up to `end` are the piece's. Each lane has two
+/// quads, whose new states wait in registers for the block's scale.
 template <class Rule>
 __device__ void update_block(const UpdateArena<Rule>& a,
                              const typename Rule::template Coefficients<float>& k,
@@ -171,7 +171,7 @@ __device__ void update_block(const UpdateArena<Rule>& a,
   }
 }
 
-/// A piece that has received a gradient. A block's place in the arena says which warp has it.
+/// Updates a piece that has received a gradient. A block's place in the arena decides its warp.
 template <class Rule>
 __device__ void update_blocks(const UpdateArena<Rule>& a,
                               const typename Rule::template Coefficients<float>& k,
@@ -185,7 +185,7 @@ __device__ void update_blocks(const UpdateArena<Rule>& a,
     update_block(a, k, values, step, block, (piece.begin + piece.count + 3) / 4);
 }
 
-/// A piece, whether it has received a gradient or only its average goes on.
+/// Updates a piece that has received a gradient, or moves its average alone.
 template <class T, class Rule>
 __device__ void update_piece(const UpdateArena<Rule>& a,
                              const typename Rule::template Coefficients<T>& k, const Step& step,
@@ -208,7 +208,7 @@ __device__ void update_chunk(const UpdateArena<Rule>& a, std::int64_t chunk, con
   for (std::int64_t base = first; base < last; base += kBatch) {
     const int n = static_cast<int>(math::min(last - base, static_cast<std::int64_t>(kBatch)));
     const int mine = static_cast<int>(threadIdx.x);
-    __syncthreads();  // those of the batch before may be in use
+    __syncthreads();  // the previous coefficients may be in use
     if (mine < n) {
       const std::int32_t p = a.chunks.pieces[base + mine].parameter;
       coefficients[mine] = prepare<T>(a, m, p, a.trust_ratios ? a.trust_ratios[p] : 1.0);
@@ -246,8 +246,8 @@ __device__ inline void finish(const StepPointers& m, const math::StepPolicy& pol
   }
 }
 
-/// A block for every chunk. If ranks divide the state, this one may have none of it: then one block
-/// ends the cycle. kAny: there may be f64 arenas.
+/// Each chunk has a block. If the state is sharded over ranks, this one may have none of it: then
+/// one block ends the cycle. kAny is true if there may be f64 arenas.
 template <class Rule, bool kAny>
 static __global__ void update_kernel(const __grid_constant__ UpdateList<Rule> list, StepPointers m,
                                      math::StepPolicy policy, Ending ending) {
@@ -297,7 +297,7 @@ void update_arenas(const StepMemory& memory, std::span<const OptimizerArena> are
 
 void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                   const math::StepPolicy& policy, bool moves_scale, Stream stream) {
-  // Arenas of one rule go together: those of one optimizer have the same as a rule.
+  // Arenas of one rule share a launch. Usually all arenas of an optimizer have one rule.
   while (!arenas.empty()) {
     std::size_t n = 1;
     while (n < arenas.size() && arenas[n].rule.index() == arenas[0].rule.index()) ++n;

@@ -1,15 +1,15 @@
-// The beginning and the end of rules that are computed for a parameter as a whole, on CUDA devices:
-// what they compute from, and their new states.
+// The beginning and the end of non-elementwise rules, on CUDA devices: their inputs, and their new
+// states.
 #include "kernels/cuda/optim/arena.cuh"
 #include "kernels/math/macros.h"
 
 namespace firn::kernels::cuda {
 namespace {
 
-/// Blocks of a state in optim_commit.
+/// Number of blocks of a state in optim_commit.
 constexpr std::int64_t kCommitBlocks = 64;
 
-/// W: of the weights or masters. T: of the gradients.
+/// W is the type of the weights or masters, T that of the gradients.
 template <class T, class W>
 __global__ void inputs_kernel(StepPointers m, double lr_scale, std::int32_t parameter,
                               std::int64_t n, const T* __restrict__ gradients,
@@ -34,7 +34,7 @@ struct Commit {
   void* state;
   std::int64_t n;
   std::int32_t parameter;
-  bool wide;  ///< f64
+  bool wide;  ///< true for f64
 };
 struct CommitList {
   static constexpr std::size_t kCapacity = 96;
@@ -43,7 +43,7 @@ struct CommitList {
 };
 static_assert(sizeof(CommitList) <= 3900);
 
-/// blockIdx.y is the entry.
+/// blockIdx.y is the number of the entry.
 __global__ void commit_kernel(StepPointers m, const __grid_constant__ CommitList list) {
   const Commit& c = list.entries[blockIdx.y];
   if (m.state->decision != math::StepStatus::applied || !m.touched[c.parameter]) return;

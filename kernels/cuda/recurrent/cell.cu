@@ -1,4 +1,4 @@
-// Cells of recurrent networks on CUDA devices: a thread computes one unit.
+// Cells of recurrent networks on CUDA devices. A thread computes one unit.
 #include "kernels/sequence/recurrent.h"
 
 #include "kernels/cuda/device/element.cuh"
@@ -19,7 +19,7 @@ struct AnyMatrix {
   template <class Other>
   __device__ AnyMatrix(const AnyMatrix<Other>& m)
       : data(m.data), dtype(m.dtype), stride(m.stride) {}
-  /// Unit (row, column); 0 without data.
+  /// Returns unit (row, column); 0 without data.
   template <class C>
   __device__ C load(std::int64_t row, std::int64_t column) const {
     return data ? load_element<C>(data, dtype, row * stride + column) : C(0);

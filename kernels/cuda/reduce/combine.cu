@@ -17,8 +17,8 @@ __device__ T combined(T a, T b) {
   return math::smaller_or_nan(a, b);
 }
 
-/// T: elements, loaded W at a time. All lie at multiples of W elements. `out` may be `own`: a
-/// thread reads its elements before it writes them.
+/// T is the type of elements, which are loaded W at a time. All lie at multiples of W elements.
+/// `out` may be `own`: a thread reads its elements before it writes them.
 template <CombineOp op, class T, int W>
 static __global__ void combine_kernel(const T* own, const T* rows, int rank, int ranks,
                                       std::int64_t count, T* out) {

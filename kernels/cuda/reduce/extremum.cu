@@ -12,7 +12,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-// ---- argmax and argmin. F: MaxFold<C> or MinFold<C> ----
+// ---- argmax and argmin. F is MaxFold<C> or MinFold<C> ----
 
 /// The extremum so far and its position; position is -1 if there is none yet.
 template <class C>
@@ -156,7 +156,7 @@ template <template <class> class Fold>
 void arg_extremum(const char* op, const ConstView& x, const View& out, int axis, Stream stream) {
   const std::int64_t count = out.numel();
   if (count == 0) return;
-  // In the order of x's axes, so that adjacent threads read adjacent elements of a row-major x.
+  // Outputs follow x's axes, so that adjacent threads read adjacent elements of a row-major x.
   StridedAxes<2> outputs;
   std::int64_t nearest = 0;  // the smallest stride of x between outputs
   for (int d = 0; d < x.rank(); ++d) {

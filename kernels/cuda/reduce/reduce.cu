@@ -31,7 +31,7 @@ constexpr int kTileRows = kBlock / kWarp;   // rows that a block folds side by s
 struct Integers {};
 template <class T>
 using SumOf = std::conditional_t<std::is_same_v<T, Integers>, std::int64_t, ComputeOf<T>>;
-/// The type in which F joins: that of the elements, or wider.
+/// Type in which F joins: that of the elements, or wider.
 template <class F>
 using JoinedIn = decltype(F::identity());
 
@@ -43,7 +43,7 @@ struct Source {
   const T* data;
   Source(const void* p, DType) : data(static_cast<const T*>(p)) {}
   __device__ A load(std::int64_t i) const { return widen(data[i]); }
-  /// Elements i to i + kWidth - 1; `aligned`: their address is a multiple of 16.
+  /// Loads elements i to i + kWidth - 1. `aligned` is true if their address is a multiple of 16.
   __device__ void load_pack(std::int64_t i, bool aligned, A (&x)[kWidth]) const {
     if (aligned) {
       const Pack<T> pack = lanes_at<Pack<T>>(data + i);
@@ -96,13 +96,13 @@ struct Runs {
   StridedAxes<2> kept;     // strides of x and of the output
   StridedAxes<1> reduced;  // outermost first, with the innermost axis
   std::int64_t outputs, reduction;
-  std::int64_t segment, segments;  // elements in one, and how many an output has
-  bool dense;                      // an output's elements are contiguous
-  bool aligned;                    // ... and begin at multiples of 16 bytes
+  std::int64_t segment, segments;  // elements of a segment, segments of an output
+  bool dense;                      // true if an output's elements are contiguous
+  bool aligned;                    // true if they also begin at multiples of 16 bytes
 };
 
-/// Fold of the elements [begin, end) of the output that starts at `offset`, of which this thread
-/// takes every `threads`-th pack. `begin` is a multiple of a pack's width.
+/// Returns the fold of the elements [begin, end) of the output that starts at `offset`, of which
+/// this thread takes every `threads`-th pack. `begin` is a multiple of a pack's width.
 template <class F, class T, class A = JoinedIn<F>>
 __device__ A fold_part(const Source<T>& x, const Runs& runs, std::int64_t offset,
                        std::int64_t begin, std::int64_t end, int thread, int threads) {
@@ -220,15 +220,15 @@ struct Columns {
   StridedAxes<2> kept;     // outer axes of the output
   StridedAxes<1> reduced;  // the rows
   std::int64_t outputs, rows, width;
-  std::int64_t x_stride, out_stride;  // along the columns
-  std::int64_t row_stride;            // if `reduced` is one axis
-  std::int64_t tiles, chunk, chunks;  // of columns; rows of a chunk, and chunks
-  bool wide;                          // packs of columns are aligned
+  std::int64_t x_stride, out_stride;  // strides along the columns
+  std::int64_t row_stride;            // stride of the rows if `reduced` is one axis
+  std::int64_t tiles, chunk, chunks;  // tiles of columns, rows of a chunk, and chunks
+  bool wide;                          // true if packs of columns are aligned
 };
 
 /// One block computes a tile of columns of a chunk of rows, with kTileRows rows side by side. A
-/// thread has one column, or one pack of them if kWide. kOneAxis: so are the rows, and finding one
-/// needs no division.
+/// thread has one column, or one pack of them if kWide. With kOneAxis the rows are one axis, and
+/// finding one needs no division.
 template <class F, class T, bool kWide, bool kOneAxis>
 static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, JoinedIn<F>* partial) {
   using A = JoinedIn<F>;
@@ -285,7 +285,7 @@ template <class F, class T>
 void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish& finish,
                     Stream stream) {
   using A = JoinedIn<F>;
-  // As many chunks as fill the device, counted in tiles of a warp's width for either kernel.
+  // There are enough chunks to fill the device, counted in tiles of a warp's width.
   const std::int64_t most = kPartials / (math::ceil_div(c.width, kWarp) * c.outputs);
   c.chunks = std::clamp<std::int64_t>(most, 1, math::ceil_div(c.rows, kChunkRows));
   c.chunk = math::ceil_div(c.rows, c.chunks);
@@ -304,7 +304,7 @@ void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish&
   if (c.chunks == 1) return;
 
   Columns second = c;
-  // Its operand: [outputs, chunks, width], without gaps.
+  // The second launch's operand is [outputs, chunks, width], without gaps.
   std::int64_t strides[kMaxRank], stride = c.chunks * c.width;
   for (int d = c.kept.rank() - 1; d >= 0; --d) {
     strides[d] = stride;

@@ -1,7 +1,7 @@
 // Scans on CUDA devices. A block scans a line, tile by tile, or a thread does if lines lie side by
-// side in memory. If that leaves the device idle, lines are cut into chunks: a first launch finds
-// what is in each, and the second joins what lies before its own. All cuts depend on the shape and
-// the strides alone.
+// side in memory. If that leaves the device idle, lines are cut into chunks. A first launch finds
+// the state of each, and the second joins the states before its own. All cuts depend on the shape
+// and the strides alone.
 #include "kernels/scan.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ constexpr std::int64_t kShortLine = 256;    // lines up to it are scanned by one
 constexpr std::int64_t kBlocks = 1024;      // fewer leave the device idle
 constexpr std::int64_t kLeastChunk = 4096;  // elements of a chunk of a line
 constexpr std::int64_t kThreads = 65536;    // fewer columns leave the device idle
-constexpr std::int64_t kLeastRows = 128;    // of a chunk of columns
-constexpr std::int64_t kMostChunks = 32;    // of columns
+constexpr std::int64_t kLeastRows = 128;    // fewest rows of a chunk of columns
+constexpr std::int64_t kMostChunks = 32;    // most chunks of columns
 constexpr std::int64_t kRowBlock = 64;      // rows that a thread joins before a new partial result
 constexpr std::int64_t kLeastColumns = 8;   // fewer lines side by side are scanned one by one
 
@@ -102,7 +102,7 @@ struct FromBelow {
   }
 };
 
-/// Each lane's state joined with those of the lanes below it. All 32 lanes must call it.
+/// Joins each lane's state with those of the lanes below it. All 32 lanes must call it.
 template <class S>
 __device__ typename S::State warp_scan(typename S::State s) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -113,7 +113,7 @@ __device__ typename S::State warp_scan(typename S::State s) {
   return s;
 }
 
-/// One block scans each chunk of each line. kTotals: it only finds the state of a chunk.
+/// One block scans each chunk of each line. With kTotals, it only finds the state of a chunk.
 template <class S, bool kTotals>
 static __global__ void scan_lines(Operands o, typename S::State* totals) {
   using State = typename S::State;
@@ -147,7 +147,7 @@ static __global__ void scan_lines(Operands o, typename S::State* totals) {
         states[r] = S::join(inner, warp_scan<S>(own));
         inner = states[r].map(FromLane{kWarp - 1});
       }
-      __syncthreads();  // the tile before may still be read
+      __syncthreads();  // the previous tile may still be read
       if (lane == 0) scratch[warp] = inner;
       __syncthreads();
       State before = S::identity(), all = S::identity();

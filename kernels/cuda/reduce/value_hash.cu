@@ -22,7 +22,7 @@ __device__ inline void add_to_total(std::uint64_t sum, unsigned long long* total
   if (threadIdx.x == 0) atomicAdd(total, static_cast<unsigned long long>(all));
 }
 
-/// Words of 8 bytes with `per_word` elements each.
+/// Hashes words of 8 bytes with `per_word` elements each.
 static __global__ void hash_words_kernel(const std::uint64_t* words, std::int64_t n, int per_word,
                                          unsigned long long* total) {
   std::uint64_t sum = 0;
@@ -31,7 +31,7 @@ static __global__ void hash_words_kernel(const std::uint64_t* words, std::int64_
   add_to_total(sum, total);
 }
 
-/// Single elements; T has their size.
+/// Hashes single elements; T has their size.
 template <class T>
 static __global__ void hash_elements_kernel(const T* x, StridedAxes<1> axes, std::int64_t first,
                                             std::int64_t n, unsigned long long* total) {

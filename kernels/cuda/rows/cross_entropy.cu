@@ -1,6 +1,7 @@
-// Cross-entropy on CUDA devices: softmax, logarithm and pick fused, one launch each way, or one for
-// each part of the logits. In the forward pass a block adds up the losses of its rows, and the last
-// block adds the blocks' sums in their order. The number of blocks follows from the shape alone.
+// Cross-entropy on CUDA devices. Softmax, logarithm and pick are fused in one launch each way, or
+// one for each chunk of the logits. In the forward pass a block adds up the losses of its rows, and
+// the last block adds the blocks' sums in their order. The shape alone decides the number of
+// blocks.
 #include <algorithm>
 #include <limits>
 
@@ -15,12 +16,12 @@
 namespace firn::kernels::cuda {
 namespace {
 
-constexpr int kPacks = 4;                // of a row in a thread's registers
-constexpr std::int64_t kMaxSums = 1024;  // blocks of the forward pass
+constexpr int kPacks = 4;                // packs of a row in a thread's registers
+constexpr std::int64_t kMaxSums = 1024;  // most blocks of the forward pass
 
-using Totals = math::SumPair<double>;  // loss, weight: a batch of any size costs no accuracy
+using Totals = math::SumPair<double>;  // loss, weight; f64 keeps accuracy for any batch size
 
-/// What the kernels need of the arguments: targets, weights, and the coefficients of the loss
+/// The arguments as the kernels need them: targets, weights, and the coefficients of the loss
 /// (math/rows.h).
 template <class C>
 struct Setting {
@@ -29,8 +30,8 @@ struct Setting {
   std::int64_t target_stride;
   std::int64_t ignore_index, classes;
   std::int64_t columns, first_class, first_row;  ///< the part of the scores in x
-  RowVector weights;                             ///< of all classes
-  RowVector part_weights;                        ///< of those in x
+  RowVector weights;                             ///< weights of all classes
+  RowVector part_weights;                        ///< weights of the classes in x
   const C* row_weights;
   math::CrossEntropyTerms<C> terms;
   bool log_input;
@@ -59,22 +60,22 @@ struct Setting {
     return load_element<std::int64_t>(target, target_dtype, row * target_stride);
   }
   __device__ C row_weight(std::int64_t row) const { return row_weights ? row_weights[row] : C(1); }
-  /// Whether a row with target t is left out.
+  /// True if a row with target t is left out.
   __device__ bool ignores(std::int64_t row, std::int64_t t) const {
     return t == ignore_index || row_weight(row) == 0;
   }
   __device__ bool is_class(std::int64_t t) const { return t >= 0 && t < classes; }
-  /// The column of x that has the scores of class t; -1 if x does not have them.
+  /// Returns the column of x that has the scores of class t; -1 if x does not have them.
   template <class Column>
   __device__ Column column_of(std::int64_t t) const {
     const std::int64_t column = t - first_class;
     return column >= 0 && column < columns ? static_cast<Column>(column) : Column(-1);
   }
-  /// Records a target that is no class. For one thread of a row's team.
+  /// Records a target that is outside the classes. One thread of a row's team calls it.
   __device__ void check_target(std::int64_t row, std::int64_t t) const {
     if (t != ignore_index && !is_class(t)) raise_fault(site, first_row + row, t, classes);
   }
-  /// The sum of `count` weights. All threads of a block call it.
+  /// Returns the sum of `count` weights. All threads of a block call it.
   __device__ double sum_of_weights(const RowVector& w, std::int64_t count) const {
     if (!w.data) return static_cast<double>(count);
     math::Sum<double> sum;
@@ -96,14 +97,14 @@ struct Setting {
 template <class C>
 inline constexpr C kNotANumber = std::numeric_limits<C>::quiet_NaN();
 
-/// Where the sums over all rows go.
+/// Destinations of the sums over all rows.
 template <class C>
 struct TotalsOut {
   C *loss, *weight;
-  Totals* sums;  ///< of the blocks, if there are several
+  Totals* sums;  ///< sums of the blocks, if there are several
   unsigned slot;
 
-  /// `mine` counts in thread 0 of each block. All threads of all blocks call it.
+  /// Stores the totals, with `mine` from thread 0 of each block. All threads of all blocks call it.
   __device__ void store(Totals mine) const {
     if (gridDim.x > 1) {
       if (threadIdx.x == 0) sums[blockIdx.x] = mine;
@@ -119,8 +120,8 @@ struct TotalsOut {
   }
 };
 
-/// The sum over the block of each team's totals (given by its thread 0; the others' do not count),
-/// in thread 0.
+/// Returns the sum over the block of each team's totals, in thread 0. Only the totals of a team's
+/// thread 0 count.
 template <class Team>
 __device__ Totals sum_of_teams(Totals mine) {
   if constexpr (std::is_same_v<Team, WarpTeam>) {
@@ -155,7 +156,7 @@ __device__ C weighted_nll(const Row& row, C max, C log_sum, const RowVector& wei
   return all.value;
 }
 
-/// kSmooth: with label smoothing.
+/// kSmooth is true with label smoothing.
 template <class Team, int kHeld, class T, bool kSmooth>
 static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     cross_entropy_kernel(RowsIn<T> x, Setting<ComputeOf<T>> setting, std::int64_t rows,
@@ -316,7 +317,7 @@ void with_result(DType dtype, Fn&& fn) {
   with_sink<T>(dtype, std::forward<Fn>(fn));
 }
 
-/// The blocks' sums, while a kernel is queued, and where all of them go.
+/// Memory of the blocks' sums, while a kernel is queued, and the destination of all sums.
 template <class C>
 class TotalsMemory {
  public:

@@ -36,7 +36,7 @@ struct LogProbabilities {
   }
 };
 
-/// Targets and lengths, and where their faults are recorded.
+/// Targets and lengths, and the sites of their faults.
 struct Sequences {
   const std::int64_t *labels, *starts, *input_lengths, *target_lengths;
   std::int64_t all_labels, longest, blank;
@@ -57,8 +57,8 @@ struct Sequences {
         bad_input_length(fault_site(t.op, "input length", t.labels.device)),
         bad_target_length(fault_site(t.op, "target length", t.labels.device)) {}
 
-  /// Whether sequence i lies within log-probabilities and labels; the same in all threads of a
-  /// block, which all call it. Records what is bad if `raises`.
+  /// True if sequence i lies within log-probabilities and labels. All threads of a block call it,
+  /// and get one answer. Records faults if `raises`.
   __device__ bool are_good(std::int64_t i, std::int64_t steps, std::int64_t classes,
                            bool raises) const {
     const bool speaks = raises && threadIdx.x == 0;
@@ -130,8 +130,8 @@ __global__ void alpha_kernel(LogProbabilities<T> x, Sequences in, States<C> alph
   }
 }
 
-/// beta [n, 2, states], and the probability of every state at every step, in place of alpha's
-/// shape. terms: infinity stays, and a bad sequence has NaN.
+/// Computes beta [n, 2, states], and `found`, the probability of every state at every step, in
+/// alpha's shape. In `terms` infinity stays, and a bad sequence gets NaN.
 template <class T, class C = ComputeOf<T>>
 __global__ void states_kernel(LogProbabilities<T> x, Sequences in, States<const C> alpha,
                               States<C> beta, States<C> found, C* terms) {
@@ -173,7 +173,7 @@ struct Gradient {
   }
 };
 
-/// A block makes the gradient of one step of one sequence. `found` as above.
+/// A block makes the gradient of one step of one sequence. `found` is as in states_kernel().
 template <class T, class C = ComputeOf<T>>
 __global__ void gradient_kernel(LogProbabilities<T> x, Sequences in, States<const C> found,
                                 const C* terms, const C* dterms, std::int64_t dterms_stride,
@@ -197,7 +197,7 @@ __global__ void gradient_kernel(LogProbabilities<T> x, Sequences in, States<cons
     for (std::int64_t begin = 0; begin < x.classes; begin += kPart) {
       const std::int64_t size = x.classes - begin < kPart ? x.classes - begin : kPart;
       const auto holds = [=](std::int64_t c) { return c >= begin && c < begin + size; };
-      __syncthreads();  // the last part may still be read
+      __syncthreads();  // the previous part may still be read
       for (std::int64_t w = threadIdx.x; w * 32 < size; w += blockDim.x) is_label[w] = 0;
       __syncthreads();
       for (std::int64_t s = threadIdx.x; s < target.states(); s += blockDim.x) {
@@ -235,7 +235,7 @@ dim3 blocks(std::int64_t tasks) {
   return dim3(static_cast<unsigned>(
       std::clamp<std::int64_t>(tasks, 1, max_blocks().load(std::memory_order_relaxed))));
 }
-/// Threads for so many states: whole warps.
+/// Returns threads for this number of states, in whole warps.
 dim3 threads(std::int64_t states) {
   return dim3(static_cast<unsigned>(
       std::clamp<std::int64_t>(math::ceil_div(states, kWarp) * kWarp, kWarp, kBlock)));

@@ -16,18 +16,18 @@ namespace firn::kernels::cuda {
 
 // ---- Teams ----
 
-/// One warp takes a row, kThreads / 32 rows in a block.
+/// One warp takes a row. A block has kThreads / 32 rows.
 struct WarpTeam {
   static constexpr int kThreads = 128;
   static constexpr int kMaxThreads = kThreads;
-  static constexpr int kMinBlocks = 4;  ///< on a multiprocessor; without a minimum, ptxas spills
+  static constexpr int kMinBlocks = 4;  ///< fewest on a multiprocessor; without it, ptxas spills
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x) % kWarp; }
   __device__ static int threads() { return kWarp; }
-  /// The team's number in the grid, and how many teams there are.
+  /// The team's number in the grid, and the number of teams.
   __device__ static std::int64_t number() { return global_thread() / kWarp; }
   __device__ static std::int64_t count() { return grid_threads() / kWarp; }
-  /// The sum of a state over the team, in every thread. All threads of a team call it.
+  /// Returns the sum of a state over the team, in every thread. All threads of a team call it.
   template <class State>
   __device__ static State sum(State s) {
     return warp_fold(s, Add());
@@ -53,7 +53,7 @@ struct BlockTeam {
 
 // ---- Rows in memory ----
 
-/// Whether every row is made of whole packs of 16 bytes, at multiples of 16 bytes.
+/// True if every row is made of whole packs of 16 bytes, at multiples of 16 bytes.
 template <class T>
 bool has_wide_rows(const ConstView& v) {
   const std::int64_t bytes = v.strides[0] * static_cast<std::int64_t>(sizeof(T));
@@ -74,18 +74,18 @@ struct RowsIn {
   __device__ const T* row(std::int64_t i) const { return data + i * stride; }
 };
 
-/// A pack as it lies in registers. If lanes are written one by one, the compiler takes a pack apart
-/// as soon as it is loaded, and a thread waits for each pack before it asks for the next.
+/// A pack as it lies in registers. If lanes are written one by one, the compiler splits a pack as
+/// soon as it is loaded. A thread then waits for each pack before it asks for the next.
 struct alignas(16) [[gnu::may_alias]] PackWords {
   std::uint32_t word[4];
 
-  /// 16 bytes at p, aligned.
+  /// Loads 16 bytes at p, which is aligned.
   __device__ static PackWords load(const void* p) {
     const PackWords& words = *static_cast<const PackWords*>(p);  // as lanes_at()
     return words;
   }
-  /// `count` elements at p, and `pad` after them. Not inlined, so that the common path needs few
-  /// registers.
+  /// Loads `count` elements at p, with `pad` after them. It is not inlined, so that the common path
+  /// needs few registers.
   template <class T>
   [[gnu::noinline]] __device__ static PackWords load_singly(const T* p, std::int64_t count,
                                                             float pad) {
@@ -99,8 +99,8 @@ struct alignas(16) [[gnu::may_alias]] PackWords {
     }
     return __builtin_bit_cast(PackWords, pack);
   }
-  /// Element k of type T. bf16 is the upper half of a float: taken from the word, that is one
-  /// instruction and not two.
+  /// Returns element k of type T. bf16 is the upper half of a float: taking it from the word needs
+  /// one instruction instead of two.
   template <class T>
   __device__ ComputeOf<T> value(int k) const {
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -167,7 +167,7 @@ struct RowVector {
   __device__ C at(std::int64_t j) const {
     return data ? load_element<C>(data, dtype, j * stride) : static_cast<C>(otherwise);
   }
-  /// The first `count` of kWidth elements from j on, a multiple of kWidth.
+  /// Loads the first `count` of kWidth elements from j on, a multiple of kWidth.
   template <class C, int kWidth>
   __device__ Lanes<C, kWidth> load(std::int64_t j, int count) const {
     if (aligned && count >= kWidth) {
@@ -206,8 +206,8 @@ struct RowVector {
 // ---- A team's row ----
 
 /// Row `row` of kInputs matrices for the threads of a team, with kHeld packs of each in registers,
-/// or none (0). If a row ends within a pack, `pad` stands behind it, so that passes for which it is
-/// neutral need not look where that is.
+/// or none (0). If a row ends within a pack, `pad` follows it. So passes for which it is neutral
+/// need not check where the row ends.
 template <class Team, int kHeld, class T, int kInputs = 1>
 class TeamRow {
  public:
@@ -253,7 +253,7 @@ class TeamRow {
       }
     }
   }
-  /// The sum over the row of State fn(j, count, x), in every thread of the team.
+  /// Returns the sum over the row of State fn(j, count, x), in every thread of the team.
   template <class State, class Fn>
   __device__ State sum_packs(Fn fn) const {
     State sum;
@@ -262,7 +262,8 @@ class TeamRow {
     });
     return Team::sum(sum);
   }
-  /// The sum over the row of pass(x...), a state of math/rows.h that is neutral for the pad.
+  /// Returns the sum over the row of pass(x...), a state of math/rows.h that is neutral for the
+  /// pad.
   template <class Pass>
   __device__ auto sum(Pass pass) const {
     C zeros[kInputs][kWidth];
@@ -273,7 +274,7 @@ class TeamRow {
       return part;
     });
   }
-  /// out[j] = value, for row `row` of n elements, which is not read.
+  /// Sets out[j] = value, for row `row` of n elements, which is not read.
   template <class O>
   __device__ static void fill(const RowsOut<O>& out, std::int64_t row, std::int64_t n, C value) {
     Lanes<C, kWidth> y;
@@ -329,13 +330,13 @@ template <class TeamType, int kPacks>
 struct TeamChoice {
   using Team = TeamType;
   static constexpr int kHeld = kPacks;
-  unsigned threads;    ///< of a block
+  unsigned threads;    ///< threads of a block
   std::size_t shared;  ///< bytes of dynamic shared memory
 
   std::int64_t teams_in_block() const {
     return std::is_same_v<Team, WarpTeam> ? threads / kWarp : 1;
   }
-  /// A grid of that many teams, or of fewer that stride over the rows.
+  /// Returns a grid of that many teams, or of fewer that stride over the rows.
   dim3 grid(std::int64_t teams) const {
     const std::int64_t blocks = math::ceil_div(teams, teams_in_block());
     return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, max_blocks())));

@@ -12,17 +12,17 @@
 namespace firn::kernels::cuda {
 namespace {
 
-constexpr int kPacks = 4;                      // of a row in a thread's registers
-constexpr int kBackwardPacks = 2;              // the same of two inputs, beside two sums
+constexpr int kPacks = 4;                      // packs of a row in a thread's registers
+constexpr int kBackwardPacks = 2;              // packs of each of two inputs, besides two sums
 constexpr std::int64_t kRowsOfTeam = 16;       // rows that share one team's sums, if there are many
-constexpr std::int64_t kFewTeams = 128;        // up to this many teams may have fewer
-constexpr std::int64_t kMaxThreads = 1 << 17;  // of all teams that keep sums
+constexpr std::int64_t kFewTeams = 128;        // up to this number, teams may have fewer
+constexpr std::int64_t kMaxThreads = 1 << 17;  // threads of all teams that keep sums
 
 // ---- Forward ----
 
 template <class C>
 struct NormOut {
-  C *mean, *rstd;  // of every row; mean may be null
+  C *mean, *rstd;  // mean and rstd of every row; mean may be null
 };
 
 template <class Team, int kHeld, class T>
@@ -38,7 +38,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
     const Row row(in, i, n, 0);
     const C mean = center ? row.sum(math::Elements<C>()).value / count_n : C(0);
-    const math::Distances<C> from{mean};  // that of the pad is not 0
+    const math::Distances<C> from{mean};  // the pad's distance is not 0
     const auto distances =
         row.template sum_packs<math::SumPair<C>>([&](Column, int count, const C(&v)[1][kWidth]) {
           math::SumPair<C> part;
@@ -150,8 +150,8 @@ __device__ C fold_lines(C value, C* scratch, int lines) {
   return sum;
 }
 
-/// The parameters' sums if rows are too long for registers: blocks of 32 columns and kBlock / 32
-/// lines, each with a chunk of rows; sums[chunk][2][n].
+/// Computes the parameters' sums if rows are too long for registers. Blocks have 32 columns and
+/// kBlock / 32 lines, each with a chunk of rows; they write sums[chunk][2][n].
 template <class T>
 static __global__ void norm_columns_kernel(NormIn<T> in, ComputeOf<T>* sums, std::int64_t chunks,
                                            std::int64_t chunk, std::int64_t rows, std::int64_t n) {
@@ -184,10 +184,10 @@ struct ParameterGrad {
   float beta;
 };
 
-constexpr int kMaxLines = 32;  // of a block that adds up the teams' sums
+constexpr int kMaxLines = 32;  // lines of a block that adds up the teams' sums
 
-/// Both gradients from sums[team][2][n]. One thread stores both of a column, because weight and
-/// bias may be one tensor.
+/// Computes both gradients from sums[team][2][n]. One thread stores both of a column, because
+/// weight and bias may be one tensor.
 template <class C>
 static __global__ void __launch_bounds__(kMaxLines* kWarp)
     norm_parameters_kernel(const C* sums, std::int64_t teams, std::int64_t n, ParameterGrad dweight,
@@ -221,7 +221,7 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
   using C = ComputeOf<T>;
   const char* const op = in.center ? "layer_norm_backward" : "rms_norm_backward";
   const bool data = grads.dx.data, parameters = grads.dweight.data || grads.dbias.data;
-  // Stands in for an absent dx; nothing is stored there.
+  // `none` stands in for an absent dx; nothing is stored there.
   const View none{nullptr, DType::f32, stream.device, {rows, n}, {n, 1}};
   const RowsOut<O> dx(data ? grads.dx : none, grads.dx_beta);
   const auto add_up = [&](const C* sums, std::int64_t teams) {

@@ -7,7 +7,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-constexpr int kPacks = 4;  // of a row in a thread's registers
+constexpr int kPacks = 4;  // packs of a row in a thread's registers
 
 template <class Team, int kHeld, class T>
 static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)

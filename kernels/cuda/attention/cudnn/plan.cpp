@@ -8,8 +8,8 @@ namespace {
 using gpu::Descriptor;
 using Sizes = std::vector<std::int64_t>;
 
-/// The graph of a problem. cuDNN recognises attention by its operations and their order: those of
-/// its developer guide. Tensors between two operations have ids from 100 on.
+/// The graph of a problem. cuDNN recognises attention by its operations and their order, which
+/// follow its developer guide. Tensors between two operations have ids from 100 on.
 class SdpaGraph {
  public:
   explicit SdpaGraph(const SdpaProblem& p) : p_(p) {
@@ -34,7 +34,7 @@ class SdpaGraph {
     const Descriptor& terms = f32(CUDNN_POINTWISE_EXP, {f32(CUDNN_POINTWISE_SUB, {scores, &max})});
     const Descriptor& sum = rows();
     graph_.reduction(CUDNN_REDUCE_TENSOR_ADD, terms, sum);
-    // Part of the graph that cuDNN recognises even if nobody reads it.
+    // This belongs to the graph that cuDNN recognises, even if nothing reads it.
     const Descriptor& log = rows();
     graph_.pointwise(CUDNN_POINTWISE_LOG, CUDNN_DATA_FLOAT, {sum}, log);
     graph_.pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, {max, &log},
@@ -100,7 +100,7 @@ class SdpaGraph {
     return f32(CUDNN_POINTWISE_MUL, {x, &number(kScale)});
   }
 
-  /// If causal: -inf for keys after query + m - n.
+  /// If causal, sets keys after query + m - n to -inf.
   const Descriptor& banded(const Descriptor& x) {
     if (!p_.causal) return x;
     const auto index = [&](std::int64_t axis) -> const Descriptor& {
@@ -133,7 +133,7 @@ class SdpaGraph {
   const Descriptor& operand(std::int64_t uid, const Sizes& sizes, const SdpaProblem::Layout& l) {
     return graph_.tensor(sizes, with_unit(l), cudnn_type(p_.dtype), uid);
   }
-  /// The last two axes in the other order.
+  /// Describes the operand with its last two axes in the other order.
   const Descriptor& transposed(std::int64_t uid, const Sizes& s, const SdpaProblem::Layout& l) {
     return graph_.tensor({s[0], s[1], s[3], s[2]}, {l[0], l[1], 1, l[2]}, cudnn_type(p_.dtype),
                          uid);
@@ -144,19 +144,19 @@ class SdpaGraph {
   const Descriptor& pairs(cudnnDataType_t type = CUDNN_DATA_FLOAT) {
     return between({p_.b, p_.hq, p_.n, p_.m}, type);
   }
-  /// One f32 a query: between two operations, or in memory.
+  /// One f32 per query, between two operations or in memory.
   const Descriptor& rows() { return between({p_.b, p_.hq, p_.n, 1}); }
   const Descriptor& rows(std::int64_t uid) {
     const Sizes sizes = {p_.b, p_.hq, p_.n, 1};
     return graph_.tensor(sizes, packed(sizes), CUDNN_DATA_FLOAT, uid);
   }
-  /// A number of the host, of which the graph has one tensor.
+  /// The tensor of a number of the host. The graph has one for each number.
   const Descriptor& number(SdpaTensor uid, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
     const Descriptor*& kept = numbers_[static_cast<std::size_t>(uid - kScale)];
     if (!kept) kept = &graph_.tensor({1, 1, 1, 1}, {1, 1, 1, 1}, type, uid, CudnnPlace::host);
     return *kept;
   }
-  /// An f32 operation whose result is one number a pair, between two operations.
+  /// Adds an f32 operation whose result is one number per pair, between two operations.
   const Descriptor& f32(cudnnPointwiseMode_t mode, const CudnnGraph::PointwiseInputs& in) {
     const Descriptor& y = pairs();
     graph_.pointwise(mode, CUDNN_DATA_FLOAT, in, y);

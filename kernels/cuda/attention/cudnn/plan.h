@@ -27,7 +27,7 @@ struct SdpaProblem {
   /// Strides of batch, head and row.
   using Layout = std::array<std::int64_t, 3>;
   Layout q{}, k{}, v{}, o{};
-  Layout dout{}, dq{}, dk{}, dv_layout{};  ///< of the backward pass
+  Layout dout{}, dq{}, dk{}, dv_layout{};  ///< layouts of the backward pass
 
   CudnnKey key() const noexcept;
 };
@@ -54,9 +54,9 @@ enum SdpaTensor : std::int64_t {
   kQueries,  ///< i32, n; likewise
 };
 
-/// The first plan that keeps to the problem's numerics. Not found for heads of more than 256
-/// elements or other dtypes, which cuDNN's other engines would compute in part, and before cuDNN
-/// 9.16, whose backward pass does not mask the keys beyond m in its last tile.
+/// Returns the first plan that keeps to the problem's numerics. It finds none for heads of more
+/// than 256 elements or other dtypes, which cuDNN's other engines would compute in part. It finds
+/// none before cuDNN 9.16, whose backward pass does not mask the keys beyond m in its last tile.
 CudnnPlan make_sdpa_plan(const SdpaProblem& problem, const CudnnTarget& target);
 
 }  // namespace firn::kernels::cuda

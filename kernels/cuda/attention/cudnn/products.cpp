@@ -14,8 +14,8 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Strides of the outer axes. Those of an axis with one element mean nothing; the row-major ones
-/// make one plan serve all.
+/// Returns strides of the outer axes. Those of an axis with one element mean nothing; the row-major
+/// ones make one plan serve all.
 SdpaProblem::Layout layout_of(const ConstView& x) {
   SdpaProblem::Layout out{};
   std::int64_t packed = x.shape[3];
@@ -54,7 +54,7 @@ struct Numbers {
       : scale(static_cast<float>(by)),
         keys(static_cast<std::int32_t>(p.m)),
         queries(static_cast<std::int32_t>(p.n)) {}
-  /// Adds those that the problem's graph has.
+  /// Adds those numbers that the problem's graph has.
   void add_to(std::vector<CudnnTensorAt>& tensors, const SdpaProblem& p) const {
     tensors.push_back({kScale, &scale});
     if (p.backward) tensors.push_back({kOne, &one});
@@ -66,8 +66,8 @@ struct Numbers {
   }
 };
 
-/// Whether the problem's sums have one order there. On Blackwell cuDNN has an engine for that,
-/// which its order of preference does not lead to.
+/// True if the problem's sums have one order on this device. On Blackwell cuDNN has an engine for
+/// that, but its order of preference does not lead to it.
 bool is_ordered(const SdpaProblem& p, Device device, const char* op) {
   if (!p.backward || p.nondeterministic) return true;
   int major = 0;
@@ -86,15 +86,16 @@ const CudnnPlan* plan_for(const SdpaProblem& p, Stream stream, const char* op) {
       stream, op);
 }
 
-/// The largest divisor of `count` that is at most `most`, and at least 1.
+/// Returns the largest divisor of `count` that is at most `most`, and at least 1.
 std::int64_t part_of(std::int64_t count, std::int64_t most) {
   std::int64_t part = count;
   while (part > 1 && (part > most || count % part != 0)) --part;
   return part;
 }
 
-/// How much of the batch and how many key heads run at a time: so many that their pairs fit into a
-/// plan's workspace, beside the gradients of each query head's keys. False if one is too many.
+/// Cuts the batch and the key heads that run at a time. Their pairs must fit into a plan's
+/// workspace together with the gradients of each query head's keys. Returns false if one is too
+/// many.
 bool cut(SdpaProblem& p) {
   if (p.nondeterministic) return true;
   constexpr std::int64_t kSpare = std::int64_t{1} << 20;

@@ -6,13 +6,13 @@
 // positive. With `causal` there are no more queries than keys. Each function returns false, with
 // nothing done, if cuDNN is not installed or has no plan.
 //
-// What differs from kernels/sequence/attention.h: the log_sum_exp of a query that has only scores of -inf is
-// -inf. With `causal`, a NaN or an infinity reaches queries and keys of the same tile that do not
-// see it, because the tile is multiplied with probabilities of 0: from v in the forward pass, from
-// every operand in the backward pass.
+// Differences from kernels/sequence/attention.h: the log_sum_exp of a query that has only scores of
+// -inf is -inf. With `causal`, a tile is multiplied with probabilities of 0 for hidden pairs. So a
+// NaN or an infinity reaches queries and keys of the tile that do not see it: from v in the forward
+// pass, from every operand in the backward pass.
 //
 // A plan is made at the first call with a shape, which may take seconds, and cached per device and
-// thread. While a graph is captured none can be made: an Error then says to run a step first.
+// thread. While a graph is captured no plan can be made; an Error then says to run a step first.
 #pragma once
 
 #include "kernels/sequence/attention.h"
@@ -23,8 +23,8 @@ bool cudnn_attention(const ConstView& q, const ConstView& k, const ConstView& v,
                      bool causal, const View& o, const View& log_sum_exp, Stream stream);
 
 /// Writes all three gradients. The sums have one order unless allow_nondeterministic() is on. In
-/// that order cuDNN holds 2 bytes a pair in workspace, so it runs a part of the batch or of the
-/// heads at a time.
+/// that order cuDNN holds 2 bytes a pair in workspace, so a part of the batch or of the heads runs
+/// at a time.
 bool cudnn_attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
                               const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
                               double scale, bool causal, const View& dq, const View& dk,

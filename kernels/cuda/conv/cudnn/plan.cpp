@@ -8,7 +8,7 @@ using gpu::Descriptor;
 /// Virtual tensors between two operations.
 enum Between : std::int64_t { kSum = 100, kAdded };
 
-/// Channels-last.
+/// Adds a channels-last tensor to the graph.
 const Descriptor& tensor(CudnnGraph& graph, const std::array<std::int64_t, 4>& sizes, DType dtype,
                          std::int64_t uid) {
   const bool between = uid == kSum || uid == kAdded;

@@ -14,7 +14,7 @@ namespace firn::kernels::cuda {
 
 enum class ConvProduct : std::uint8_t { forward, data_gradient, weight_gradient };
 
-/// One product, channels-last, sums in f32. With `add`, the result is added to the old values.
+/// One product of channels-last operands, with f32 sums. With `add`, old values are added to it.
 struct ConvProblem {
   ConvProduct product = ConvProduct::forward;
   DType operands = DType::f32;
@@ -33,7 +33,7 @@ std::string to_string(const ConvProblem& problem);
 /// kSecond are the operands in the contract's order.
 enum ConvTensor : std::int64_t { kFirst = 1, kSecond, kBias, kResult };
 
-/// The first plan that keeps to the problem's numerics.
+/// Returns the first plan that keeps to the problem's numerics.
 CudnnPlan make_conv_plan(const ConvProblem& problem, const CudnnTarget& target);
 
 }  // namespace firn::kernels::cuda

@@ -33,14 +33,14 @@ struct Operands {
   void* result;
 };
 
-/// The tensors of a plan. Operands that the graph has no tensor for are left out.
+/// Returns the tensors of a plan. Operands that the graph has no tensor for are left out.
 std::vector<CudnnTensorAt> tensors_of(const Operands& at) {
   std::vector<CudnnTensorAt> out = {{kFirst, at.first}, {kSecond, at.second}, {kResult, at.result}};
   if (at.bias) out.push_back({kBias, at.bias});
   return out;
 }
 
-/// Null, with nothing done, if cuDNN cannot be used or has no plan.
+/// Returns null, with nothing done, if cuDNN cannot be used or has no plan.
 const CudnnPlan* plan_for(const ConvProblem& p, const Operands& at, Stream stream, const char* op) {
   if (!cudnn_takes({at.first, at.second, at.bias, at.result})) return nullptr;
   return cudnn_plan(
@@ -83,7 +83,7 @@ bool cudnn_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGe
   const Operands at{dy.data, x.data, wide && p.add ? dw.data : nullptr, dw.data};
   if (run(p, at, stream, kOp)) return true;
   if (!wide || p.add) return false;
-  // No plan stores such a gradient: try one that adds it to zeros.
+  // If no plan stores such a gradient, a plan that adds it to zeros is tried.
   p.add = true;
   const Operands onto{dy.data, x.data, dw.data, dw.data};
   const CudnnPlan* const plan = plan_for(p, onto, stream, kOp);

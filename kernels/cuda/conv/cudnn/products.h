@@ -3,19 +3,19 @@
 //
 // Operands and results are channels-last, not empty and not f64. Sizes are those that the geometry
 // gives, and no padding is negative. Other dtypes are as in kernels/conv.h. Each function returns
-// false, with nothing done, if cuDNN is not installed or has no plan that keeps the contract. That
-// is: sums in f32, no TF32 unless it is allowed, and the same bits from run to run unless
+// false, with nothing done, if cuDNN is not installed or has no plan that keeps the contract. The
+// contract is: sums in f32, no TF32 unless it is allowed, and the same bits from run to run unless
 // allow_nondeterministic() is on.
 //
 // A plan is made at the first call with a shape, which may take seconds, and cached per device and
-// thread. While a graph is captured none can be made: an Error then says to run a step first.
+// thread. While a graph is captured no plan can be made; an Error then says to run a step first.
 #pragma once
 
 #include "kernels/conv.h"
 
 namespace firn::kernels::cuda {
 
-/// bias: k contiguous elements of x's dtype, or null.
+/// `bias` is k contiguous elements of x's dtype, or null.
 bool cudnn_forward(const ConstView& x, const ConstView& w, const void* bias, bool relu,
                    const ConvGeometry& geometry, const View& y, Stream stream);
 bool cudnn_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
