@@ -34,7 +34,7 @@ struct BackwardOptions {
 /// A leaf that had no gradient before the failing op still has none.
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
-/// Whether ops executed by this thread are recorded.
+/// Returns true if ops that this thread executes are recorded.
 bool grad_enabled() noexcept;
 
 /// While alive, ops of this thread are not recorded. Guards end in reverse order, in one thread.
