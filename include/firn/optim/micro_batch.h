@@ -18,8 +18,7 @@ struct MicroBatch {
   /// 0: the largest size whose cycle has a planned peak within `budget`. The first call plans it;
   /// later calls with the same request use it again, also if their samples are larger.
   std::int64_t size = 0;
-  std::size_t budget =
-      0;  ///< bytes in use on the device, all owners; 0: the allocator's limit
+  std::size_t budget = 0;  ///< bytes in use on the device, all owners; 0: the allocator's limit
   /// If memory runs out, the cycle begins anew with half the size: random streams, running
   /// statistics and positions of loaders go back (S22). Later calls begin with the size that
   /// worked.
