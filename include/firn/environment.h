@@ -21,7 +21,7 @@ const char* revision() noexcept;
 /// stands for the user's home folder. The names of the machine and of the user are left out. A
 /// missing thing is an empty field, with the reason in the field beside it. Sizes are bytes.
 struct Environment {
-  /// How firn was built.
+  /// Facts about the build of firn.
   struct Build {
     /// Version of firn, "0.1.0", and its commit, empty if the sources were not a checkout.
     std::string version, revision;
@@ -36,7 +36,7 @@ struct Environment {
   struct Cpu {
     std::string model;         ///< "unknown" if the system does not say
     int cores = 0;             ///< CPUs of the machine, hardware threads among them
-    int usable = 0;            ///< of these, the CPUs that this process may run on (affinity)
+    int usable = 0;            ///< CPUs among them that this process may run on (affinity)
     double quota = 0;          ///< CPUs that its control group grants; 0: no limit
     int threads = 0;           ///< num_threads()
     bool threads_set = false;  ///< FIRN_THREADS holds a number
@@ -117,11 +117,11 @@ struct Environment {
   struct Variable {
     std::string name, value;  ///< name and text of the variable
     bool known = true;        ///< firn or one of its scripts reads it
-    std::string problem;      ///< what is wrong with the value
+    std::string problem;      ///< fault of the value
     std::string closest;      ///< for a name that no program reads: a similar one that is read
   };
 
-  Build build;         ///< how firn was built
+  Build build;         ///< facts about the build of firn
   std::string system;  ///< "Linux 6.1.0"
   Cpu cpu;             ///< the CPU of this machine
   Memory memory;       ///< the memory of this machine

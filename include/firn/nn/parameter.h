@@ -22,7 +22,7 @@ struct Parameter : Tensor {
                         Device device = default_device());
 };
 
-/// How Module::to(dtype) converts a floating buffer.
+/// Conversion of a floating buffer by Module::to(dtype).
 enum class OnConversion : std::uint8_t {
   follow,  ///< it becomes `dtype`, like the parameters
   widen,   ///< it becomes f32, or f64 if `dtype` is f64: for statistics, which need more than 16
@@ -37,7 +37,7 @@ struct Buffer : Tensor {
   /// Error for an undefined tensor.
   explicit Buffer(const Tensor& value, OnConversion on_conversion = OnConversion::follow);
 
-  OnConversion on_conversion = OnConversion::follow;  ///< how Module::to(dtype) converts it
+  OnConversion on_conversion = OnConversion::follow;  ///< conversion by Module::to(dtype)
   /// Set in a buffer that collects during an optimizer's cycle and is zero between two cycles. A
   /// file without it can be loaded: the buffer becomes zero. Module::copy_from() leaves it alone.
   bool of_cycle = false;

@@ -27,7 +27,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 /// variance (Wu & He 2018). Throws if groups does not divide c.
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
-/// Normalises each channel of each sample by itself (Ulyanov et al. 2016): group_norm with c
+/// Normalises each channel of each sample separately (Ulyanov et al. 2016): group_norm with c
 /// groups. Throws if a channel has one value only.
 Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                      double eps = 1e-5);

@@ -39,7 +39,7 @@ inline constexpr SamePadding kSamePadding;
 template <class Size>
 struct ConvPaddingOf {
   Size around = 0;    ///< zeros on both sides of each axis
-  bool same = false;  ///< as many zeros as keep the sizes at stride 1
+  bool same = false;  ///< true: pad so that the sizes stay at stride 1
   constexpr ConvPaddingOf(std::int64_t all) noexcept : around(all) {}  // NOLINT: meant to convert
   /// Sets a number for each axis.
   template <class... Numbers>

@@ -10,7 +10,7 @@ namespace firn {
 
 /// Elements in order, and their positions before.
 struct Sorted {
-  Tensor values;   ///< of the operand's dtype; the gradient goes back to an element's old position
+  Tensor values;   ///< has the operand's dtype; the gradient goes back to an element's old position
   Tensor indices;  ///< i64, positions along the axis; no gradient
 };
 

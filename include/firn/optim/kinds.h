@@ -8,7 +8,7 @@
 
 namespace firn::optim {
 
-/// How a cycle ended. The numbers are part of an optimizer's saved state.
+/// Outcome of a cycle. The numbers are part of an optimizer's saved state.
 enum class StepStatus : std::int32_t {
   accumulating,        ///< the cycle goes on: nothing was to be done
   applied,             ///< the weights were updated

@@ -1,4 +1,4 @@
-// How run_batch() cuts a batch into micro-batches, and what it does if memory runs out.
+// Micro-batches into which run_batch() cuts a batch, and its reaction if memory runs out.
 #pragma once
 
 #include <cstddef>

@@ -9,8 +9,8 @@
 // loop makes cycles of four micro-batches: step() acts on every fourth call, and flush() ends the
 // last cycle of an epoch.
 //
-// Beside the class: joint_step.h (steps of several optimizers), ema.h (averages of the weights),
-// health.h (a look at the gradients).
+// The class is accompanied by joint_step.h (steps of several optimizers), ema.h (averages of the
+// weights) and health.h (a look at the gradients).
 #pragma once
 
 #include <concepts>

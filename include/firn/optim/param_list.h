@@ -36,7 +36,7 @@ class ParamList {
   std::vector<NamedTensor> list_;
 };
 
-/// How an optimizer keeps the states of its rule, such as moments.
+/// Precision of the states of an optimizer's rule, such as moments.
 enum class StatePrecision : std::uint8_t {
   full,  ///< f32, or f64 for f64 parameters
   /// 8 bits for each element, and an f32 scale for each block of 256: the dynamic code of 8-bit

@@ -182,7 +182,7 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
   if (!pools) s.update(moments, count);
   if (!y.requires_grad()) return y;
   if (pools) {
-    // Each part has the moments of the whole batch, so one of them pools them.
+    // Each part has the moments of the whole batch, so only the first part pools them.
     if (whole && !thread_context.batch_parts->is_first()) return y;
     using detail::BatchStatistics;
     const auto batch = std::make_shared<BatchStatistics::Batch>(

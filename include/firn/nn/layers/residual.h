@@ -16,7 +16,7 @@ namespace firn::nn {
 ///
 ///   nn::Residual block{nn::Sequential{nn::Linear(8, 8), nn::ReLU(), nn::Linear(8, 8)}};
 ///
-/// As with Sequential, body and shortcut are held by value.
+/// Body and shortcut are held by value, as with Sequential.
 class Residual : public Module {
  public:
   /// Takes modules of any type, or a std::shared_ptr to a shared one. Without `around`, x itself is
