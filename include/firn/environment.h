@@ -13,8 +13,7 @@
 namespace firn {
 
 /// Returns the revision of the sources when firn was built, as `git describe` prints it: "2c6324a",
-/// with "-dirty" if files differ from it. Returns "unknown" if the sources were not a git
-/// repository.
+/// with "-dirty" if files differ from it. "unknown" if they were no git checkout.
 const char* revision() noexcept;
 
 /// Facts about build, machine and process. Names and paths are as this process sees them, but "~"
@@ -112,8 +111,7 @@ struct Environment {
     std::string why;     ///< why its loader does not find it
   };
 
-  /// An environment variable that is set: every FIRN_*, and variables of other programs that change
-  /// firn's work.
+  /// An environment variable that is set: every FIRN_*, and others that change firn's work.
   struct Variable {
     std::string name, value;  ///< name and text of the variable
     bool known = true;        ///< firn or one of its scripts reads it

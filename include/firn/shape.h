@@ -60,8 +60,7 @@ class Dims {
 
   constexpr int size() const noexcept { return size_; }
   constexpr bool empty() const noexcept { return size_ == 0; }
-  /// Returns value i, from the end if i is negative: [-1] is the last. Throws Error if there is
-  /// none.
+  /// Returns value i, from the end if i < 0: [-1] is the last. Throws Error if there is none.
   constexpr std::int64_t operator[](std::int64_t i) const { return values_[place(i)]; }
   constexpr std::int64_t& operator[](std::int64_t i) { return values_[place(i)]; }
   /// Returns the last value. Throws Error if there is none, as in the shape of a scalar.
@@ -148,8 +147,7 @@ std::string to_string(const Dims& dims);
 namespace detail {
 void print(std::ostream& out, const Dims& dims);
 }
-/// Prints to_string(). It takes Dims alone and no type that converts to them, such as a
-/// std::vector.
+/// Prints to_string() of Dims, but not of types that convert to them, such as a std::vector.
 template <std::same_as<Dims> List>
 std::ostream& operator<<(std::ostream& out, const List& dims) {
   detail::print(out, dims);
@@ -166,8 +164,7 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 /// Returns `axis` in [0, rank) for an axis in [-rank, rank). Throws Error naming `op`.
 int normalize_axis(const char* op, std::int64_t axis, int rank);
 
-/// Returns sorted, distinct, normalised axes; all axes if `axes` is empty. Throws on a repeated
-/// axis.
+/// Returns sorted, distinct, normalised axes; all if `axes` is empty. Throws on a repeated axis.
 Axes normalize_axes(const char* op, const Axes& axes, int rank);
 
 }  // namespace firn

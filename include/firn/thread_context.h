@@ -58,8 +58,8 @@ struct OpMode {
   bool autocast = false;       ///< autocast is on
   DType autocast_dtype = f32;  ///< if autocast is on: f16, bf16 or f32
   bool anomaly = false;        ///< AnomalyMode
-  /// This thread's listeners are numbered from 0, outermost first. Those from `first` on are
-  /// notified.
+  /// This thread's listeners have numbers from 0, outermost first. Those from `first` on are
+  /// active.
   int listeners = 0, first = 0;
 
   /// True if AnomalyMode or a listener looks at the results of operations.
@@ -70,8 +70,7 @@ struct OpMode {
 
 }  // namespace autograd
 
-/// Scopes that are open. A thread that does a part of another thread's work has the same
-/// (Coroutine).
+/// Open scopes. A thread that does a part of another thread's work has the same (Coroutine).
 struct ThreadScopes {
   Device device = Device::cpu();                       ///< DeviceScope
   int most_threads = std::numeric_limits<int>::max();  ///< NumThreadsScope
@@ -98,14 +97,13 @@ struct ThreadRandom {
 /// The state of one thread. It has no constructor and destructor, so it can be used before and
 /// after main(). A pointer is null while there is nothing of its kind.
 struct ThreadContext : ThreadScopes {
-  ThreadRandom random;                        ///< streams of default_generator()
-  runtime::DrawTape* draw_tape = nullptr;     ///< tape that reserve_random() uses
-  const Generator* only_generator = nullptr;  ///< the only one that may be drawn from
-  memory::CapturedGraph* capture = nullptr;   ///< the graph that is captured
-  autograd::Cycle* cycle = nullptr;           ///< cycle whose backward passes run
-  autograd::CouplingScope* coupling =
-      nullptr;                       ///< scope that is told of layers that couple samples
-  autograd::Trace* trace = nullptr;  ///< the innermost checkpoint() that is recorded
+  ThreadRandom random;                             ///< streams of default_generator()
+  runtime::DrawTape* draw_tape = nullptr;          ///< tape that reserve_random() uses
+  const Generator* only_generator = nullptr;       ///< the only one that may be drawn from
+  memory::CapturedGraph* capture = nullptr;        ///< the graph that is captured
+  autograd::Cycle* cycle = nullptr;                ///< cycle whose backward passes run
+  autograd::CouplingScope* coupling = nullptr;     ///< listener for coupled samples
+  autograd::Trace* trace = nullptr;                ///< the innermost checkpoint() that is recorded
   autograd::BatchParts* batch_parts = nullptr;     ///< the parts of a batch, one of which runs here
   autograd::BatchPartScope* batch_part = nullptr;  ///< the part that this thread computes
   autograd::AttributeSink* attributes = nullptr;   ///< sink for attributes of operations

@@ -8,8 +8,7 @@
 
 namespace firn::ops {
 
-/// Returns an unrecorded copy of the present values, for reads that must not see the operation's
-/// writes.
+/// Returns an unrecorded copy of the present values, for reads that must not see later writes.
 inline Tensor values_now(const Tensor& x) {
   Tensor copy = empty(x.shape(), x.dtype(), x.device());
   kernels::copy(x.view(), copy.mutable_view(), stream_of(x));

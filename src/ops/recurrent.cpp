@@ -51,8 +51,7 @@ struct Layout {
   }
 };
 
-/// Returns row i of a dense [rows, a, b], or of [rows, a]. A tensor with fewer rows holds the last
-/// ones.
+/// Returns row i of a dense [rows, a, b], or of [rows, a]. One with fewer rows holds the last.
 View row_of(const Tensor& t, std::int64_t i) {
   View v = t.mutable_view();
   v.data = static_cast<char*>(v.data) +

@@ -21,8 +21,7 @@ Tensor noise(const Shape& shape, DType dtype, Device device, Generator& g) {
   return cast(-log(-log(inside_unit(shape, device, g))), dtype);
 }
 
-/// Returns scores of which the largest are a sample of the classes. NaN would be the largest of
-/// all.
+/// Returns scores whose largest are a sample of the classes. NaN would be the largest of all.
 Tensor perturbed(const Tensor& logits, Generator& g) {
   const DType wide = compute_dtype(logits.dtype());
   const Tensor x = cast(logits.detach(), wide);

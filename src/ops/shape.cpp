@@ -80,8 +80,7 @@ Tensor permute_view(const Tensor& x, const Axes& order) {
   return x.as_strided(shape, strides);
 }
 
-/// Returns zeros of `shape` with t at first, first + step, ... along an axis, in recorded
-/// operations.
+/// Returns zeros of `shape` with t at first, first + step, ... along an axis, with recording.
 Tensor placed(const Tensor& t, const Shape& shape, int axis, std::int64_t first,
               std::int64_t step) {
   if (step == 1 || t.size(axis) <= 1) {

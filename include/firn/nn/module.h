@@ -114,8 +114,7 @@ class Module {
   // FIRN_MEMBERS. A tensor or module that has several paths (tied weights) is listed once, under
   // the first.
 
-  /// Returns the tensors that an optimizer trains: the parameters of this module and of all below
-  /// it.
+  /// Returns the parameters of this module and of all below it, for an optimizer.
   std::vector<Tensor> parameters() const;
   /// Returns these parameters with their paths.
   std::vector<NamedTensor> named_parameters() const;
@@ -132,8 +131,7 @@ class Module {
   /// anything is written, that names what is missing, left over or of another shape.
   void copy_from(const Module& other);
 
-  /// Sets training mode (the default) or evaluation mode for this module and all below: see
-  /// Dropout.
+  /// Sets training (the default) or evaluation mode for this module and all below: see Dropout.
   void train(bool on = true);
   /// Calls train(false).
   void eval() { train(false); }
@@ -182,11 +180,9 @@ class Module {
   // ---- Printing ----
   /// The type's name without namespaces, e.g. "Linear".
   virtual std::string type_name() const;
-  /// Returns the text that distinguishes this module from others of its type, e.g. "784, 512, bias
-  /// = false".
+  /// Describes this module among others of its type, e.g. "784, 512, bias = false".
   virtual std::string extra_repr() const { return {}; }
-  /// Returns a table: each module's path, type, parameter shapes, parameter count and bytes, and
-  /// totals.
+  /// Returns a table of each module's path, type, parameter shapes, count and bytes, and totals.
   std::string summary() const;
   /// Adds each module's output shape, found by running forward() on zeros of this shape in
   /// evaluation mode, with the dtype and device of the first parameter.
@@ -219,8 +215,7 @@ class Module {
   /// Called after clone() has given this module parameters and buffers of its own.
   virtual void was_separated() {}
   void require_seen_calls(const char* op) const;
-  /// Called before a setting changes. A setting that changes in a plan of a step is put back at its
-  /// end.
+  /// Called before a setting changes. At the end of a plan of a step the setting is put back.
   void about_to_set();
 
   bool training_ = true;

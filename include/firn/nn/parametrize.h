@@ -58,8 +58,7 @@ inline constexpr bool kTransposed =
     std::derived_from<M, ConvTranspose1d> || std::derived_from<M, ConvTranspose2d> ||
     std::derived_from<M, ConvTranspose3d>;
 
-/// Returns the placeholder that a layer shows for a computed weight: NaN of its shape, in no
-/// memory.
+/// Returns the placeholder for a computed weight: NaN of its shape, in no memory.
 Tensor no_weight(const Tensor& weight);
 /// Returns norms of v over all axes but `axis`, with these axes kept. Without an axis, returns the
 /// norm of all of v.
@@ -72,8 +71,7 @@ class LargestSingularValue {
  public:
   /// Draws the vectors from the default generator.
   LargestSingularValue(const Tensor& weight, std::int64_t axis, int iterations, double eps);
-  /// Returns the weight divided by this value. With `update` the vectors advance by the iterations
-  /// first.
+  /// Returns the weight divided by this value. `update` first advances the vectors.
   Tensor divided(const Tensor& weight, bool update) const;
 
   Buffer u, v;  ///< [rows], [columns]; undefined for a weight of one axis
@@ -133,8 +131,8 @@ class WeightNorm : public M {
 struct SpectralNormOptions {
   int iterations = 1;  ///< steps of the power method, at each call in training mode
   double eps = 1e-12;  ///< vectors shorter than this are not scaled up to length 1
-  /// Axis of the matrix's rows; the other axes are its columns. Default: 0, and 1 for a transposed
-  /// convolution.
+  /// Axis of the matrix's rows; other axes are its columns. Default: 0, and 1 for transposed
+  /// convolutions.
   std::optional<std::int64_t> axis = {};
 };
 

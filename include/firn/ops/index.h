@@ -157,8 +157,7 @@ const char* to_string(ScatterReduce how) noexcept;
 /// rounded once. Without include_self, x's own element takes no part where others arrive. Shapes as
 /// scatter_add(). Dtypes are floating, or i64, i32 and u8, which wrap around. Without include_self,
 /// an equal element of x takes no share of the gradient of amax and amin; in PyTorch its share is
-/// lost. The gradient of a product with zeros is that of the other factors, and has no second
-/// derivative.
+/// lost. A product with zeros has the gradient of the other factors, without a second derivative.
 [[nodiscard]] Tensor scatter_reduce(const Tensor& x, std::int64_t axis, const Tensor& index,
                                     const Tensor& src, ScatterReduce how, bool include_self = true);
 /// Reduces slices: slice i of src goes to slice index[i]. Shapes as index_add().

@@ -349,8 +349,7 @@ Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
 /// Euclidean norm; derivative 0 if the norm is 0.
 Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 
-/// Reject a bool in place of a number or a number in place of a bool, as in PyTorch's argument
-/// order.
+/// Reject a bool in place of a number or a number in place of a bool, as PyTorch's order has.
 Tensor argmax(const Tensor&, std::same_as<bool> auto) = delete;         // argmax(x, axis, keepdims)
 Tensor sum(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // sum(x, {0, 1}, true)
 Tensor mean(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // mean(x, {0, 1}, true)

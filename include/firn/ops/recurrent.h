@@ -27,8 +27,7 @@ struct RecurrentResult {
 
 /// The steps of one layer in one direction. gates [steps, batch, gates n] holds the products of all
 /// inputs, with their bias: linear(x, weight, bias). weight [gates n, p] multiplies the state; p is
-/// n unless there is a projection. The gates stand in the order that RecurrentCell names, as in
-/// PyTorch.
+/// n unless there is a projection. The order of gates is that of RecurrentCell, as in PyTorch.
 ///
 /// The state c, sums and activations are f32 (f64 for f64 operands). h and the values that the
 /// backward pass reads are rounded to gates' dtype once. Under autocast the op runs in the guard's

@@ -68,9 +68,9 @@ VarMean var_mean(const Tensor&,  // var_mean(x, axes, correction, keepdims)
                  const Axes&, std::same_as<bool> auto, bool = false) = delete;
 
 // ---- Statistics ----
-/// The lower median of all elements: for an even number, the smaller one of the middle two. NaN if
-/// an element is NaN. Elements that equal it share the gradient evenly. Throws Error if there are
-/// no elements.
+/// The lower median of all elements: for an even number, the smaller of the middle two. NaN if an
+/// element is NaN. Elements that equal it share the gradient evenly. Throws Error if there are no
+/// elements.
 Tensor median(const Tensor& x);
 /// The median along `axis`, with its position. Among equal elements, the position is the one that a
 /// stable sort puts in the middle (PyTorch promises none); among several NaNs, the first. The
@@ -117,8 +117,8 @@ struct Histogram {
 /// widened by 1/2 on both sides; without elements it is [0, 1]. No gradient. Waits for the device
 /// unless a range is given. Throws Error unless bins > 0 and the range is finite and ascending.
 Histogram histogram(const Tensor& x, std::int64_t bins = 100, const HistogramOptions& options = {});
-/// Takes given edges, an ascending list of x's dtype and two or more elements. low and high are not
-/// used.
+/// Takes given edges, an ascending list of x's dtype and two or more elements. It ignores low and
+/// high.
 Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions& options = {});
 
 /// Results of unique().
@@ -143,8 +143,7 @@ Tensor logcumsumexp(const Tensor& x, std::int64_t axis);
 /// The largest element so far and its position, the last one of equal elements. NaN is larger than
 /// all numbers. The gradient goes to the positions.
 Sorted cummax(const Tensor& x, std::int64_t axis);
-Sorted cummin(const Tensor& x,
-              std::int64_t axis);  ///< smallest so far and its position; NaN is below all numbers
+Sorted cummin(const Tensor& x, std::int64_t axis);  ///< cummax() of the smallest; NaN is least
 
 // ---- Sums and differences ----
 /// The sum of a matrix's main diagonal, a scalar.

@@ -188,8 +188,7 @@ class Optimizer {
 
   // ---- Position in the cycle ----
 
-  /// Sets the epoch for StepOptions::accumulate; 0 at first. The cycle under way keeps its length
-  /// (S24).
+  /// Sets the epoch for StepOptions::accumulate; 0 at first. A begun cycle keeps its length (S24).
   void set_epoch(std::int64_t epoch);
   /// Returns the calls of step() that make the cycle under way; if there is none, the next one.
   std::int64_t cycle_length() const;
@@ -212,8 +211,7 @@ class Optimizer {
   /// Error for a constant outside that range.
   void set_lr(const Schedule& lr);
 
-  /// Returns the loss scale from the next micro-step on; 1 without loss scaling. Waits for the
-  /// device.
+  /// Returns the loss scale of the next micro-step; 1 without loss scaling. Waits for the device.
   double loss_scale() const;
   /// Sets the loss scale. The cycle's sums are expressed anew, exactly (S05). The counters of a
   /// dynamic scale begin anew. Throws Error unless it is a power of two within the limits of the

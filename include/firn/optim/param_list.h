@@ -40,8 +40,7 @@ class ParamList {
 enum class StatePrecision : std::uint8_t {
   full,  ///< f32, or f64 for f64 parameters
   /// 8 bits for each element, and an f32 scale for each block of 256: the dynamic code of 8-bit
-  /// optimizers (Dettmers et al. 2022). A block belongs to one parameter, in the order of its
-  /// memory.
+  /// optimizers (Dettmers et al. 2022). A block is of one parameter, in memory order.
   bits8,
 };
 
@@ -58,8 +57,7 @@ struct ParamGroup {
   std::optional<bool> nesterov = {}, centered = {}, amsgrad = {};   ///< unset: the optimizer's
   std::optional<StatePrecision> state = {};                         ///< unset: the optimizer's
   std::optional<std::int64_t> min_8bit_size = {};                   ///< unset: the optimizer's
-  std::optional<bool> hidden =
-      {};  ///< Muon only: true if Muon updates all of them, false if AdamW does
+  std::optional<bool> hidden = {};  ///< Muon only: Muon updates all of them; false: AdamW does
 };
 
 /// The usual two groups for decoupled weight decay: parameters of two axes or more decay by

@@ -14,8 +14,7 @@
 
 namespace firn::optim {
 
-/// The number of micro-steps in a cycle (S24): a constant, one per epoch, or a function of the
-/// epoch:
+/// Number of micro-steps in a cycle (S24): a constant, one per epoch, or a function of the epoch:
 /// `{.accumulate = [](std::int64_t epoch) { return epoch < 4 ? 8 : 2; }}`.
 class Accumulate {
  public:
@@ -61,8 +60,8 @@ enum class StateMemory : std::uint8_t {
 /// about the same again while they are exchanged. BatchNorm needs BatchNormMode::whole_batch.
 /// Contrastive losses, layers with a random stream of their own, and backward() by hand are
 /// refused; so is the capture of a batch of several ranks, or of one with whole_batch or
-/// MicroBatch::between. A run_batch() takes one number of default_generator(), from which those of
-/// its chunks follow.
+/// MicroBatch::between. A run_batch() takes one number of default_generator(), the source of its
+/// chunks' numbers.
 struct Exact {
   std::int64_t quantum = 0;  ///< samples in a chunk; 0: off
 };
@@ -84,9 +83,8 @@ struct StepOptions {
   /// Scaler that replaces loss_scale and is shared with other optimizers. Their steps are
   /// step_all(): step(), run_cycle() and run_batch() of one alone throw Error.
   LossScaler scaler = {};
-  /// Number of steps in a row skipped for a value that is not finite after which step() throws
-  /// (S12) and names the value; 0: never. Loss scales that back off have found their level long
-  /// before.
+  /// Number of steps in a row skipped for a value that is not finite, after which step() throws
+  /// (S12) and names it; 0: never. Loss scales that back off have found their level long before.
   std::int64_t max_skips = 50;
   /// Decay, in [0, 1), of an exponential moving average of the weights, kept in f32 (f64 for f64)
   /// and counted in applied steps (S01): average += (1 - ema) (weight - average). 0: none.

@@ -34,8 +34,7 @@ struct Augment {
 struct Placement {
   int top = 0, left = 0;  ///< place of the crop in the image, negative in the padding
   bool flipped = false;
-  int first_row = 0, first_column = 0, rows = 0,
-      columns = 0;  ///< place and size of the erased rectangle
+  int first_row = 0, first_column = 0, rows = 0, columns = 0;  ///< the erased rectangle
 
   FIRN_HD bool erased(int row, int column) const {
     return row >= first_row && row < first_row + rows && column >= first_column &&

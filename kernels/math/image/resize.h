@@ -62,7 +62,7 @@ struct ResizeAxis {
     const std::int64_t p = b.low + k - (kind == ResizeKind::cubic ? 1 : 0);
     return p < 0 ? 0 : p < in ? p : in - 1;
   }
-  /// Weight of the k-th source. Cubic weights are Keys' with a = -0.75, in a form without
+  /// Weight of the k-th source. A cubic one is Keys' with a = -0.75, in a form without
   /// cancellation.
   template <class V>
   FIRN_HD constexpr V weight(const Between& b, int k) const {

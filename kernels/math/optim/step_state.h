@@ -123,12 +123,11 @@ FIRN_HD inline bool stays_finite(double sum_of_squares, double largest, double f
 /// Findings of the norm kernel about all accumulated gradients.
 struct GradientSummary {
   double sum_of_squares = 0;
-  double clipped_squares =
-      0;  ///< sum of squares of the averaged gradient after clip_value; only if that is set
-  double largest = 0;         ///< largest magnitude; only if the scale is being calibrated
-  std::int64_t culprit = -1;  ///< first parameter with a non-finite gradient; -1: none
-  bool any = true;            ///< a parameter has received a gradient in the cycle
-  bool elsewhere = false;     ///< a gradient on another rank is not finite
+  double clipped_squares = 0;  ///< squares of the mean gradient after clip_value, if that is set
+  double largest = 0;          ///< largest magnitude; only if the scale is being calibrated
+  std::int64_t culprit = -1;   ///< first parameter with a non-finite gradient; -1: none
+  bool any = true;             ///< a parameter has received a gradient in the cycle
+  bool elsewhere = false;      ///< a gradient on another rank is not finite
 };
 
 /// Computes the share of the step in flight in the average of the steps. No step weighs less than

@@ -9,8 +9,7 @@ namespace firn::math {
 /// are batch, heads, queries and keys; along the last two a tile has several positions.
 ///
 /// With few tiles the repeats of each are cut into parts: a part is a task, and parts are added in
-/// their order. All this depends on shapes alone, so the bits do not depend on the number of
-/// threads.
+/// their order. All this depends on shapes alone, so the number of threads does not change bits.
 struct AttentionBiasTiles {
   std::int64_t own[4] = {};      ///< tiles of the gradient along an axis
   std::int64_t repeats[4] = {};  ///< tiles of pairs along the axis for each of them; 1 or more

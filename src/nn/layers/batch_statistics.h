@@ -154,8 +154,7 @@ class BatchStatistics final : public autograd::CycleMember,
   }
 
  private:
-  /// Effect of a backward pass on the pool, which may belong to another cycle or have these
-  /// samples.
+  /// Effect of a backward pass on the pool, which may be another cycle's or have these samples.
   enum class Use : std::uint8_t { none, add, replace };
 
   Use use_of(const Batch& b, const autograd::Cycle& cycle) const noexcept {

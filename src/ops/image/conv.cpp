@@ -133,8 +133,7 @@ std::string channels_hint(const Tensor& x, std::int64_t channels, int spatial) {
   return fmt::format("x of {} axes is one {}; a batch has a first axis more", x.rank(), one);
 }
 
-/// Returns a hint if x has `channels` and the weight, [out, in / groups, ...], takes another
-/// number.
+/// Returns a hint if the weight, [out, in / groups, ...], does not take the channels of x.
 std::string groups_hint(const Tensor& x, const Tensor& weight, std::int64_t groups, int spatial) {
   const std::int64_t channels = x.size(-1 - spatial), each = weight.size(1);
   const std::int64_t fits =

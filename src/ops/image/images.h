@@ -53,8 +53,7 @@ struct AsImages {
 };
 
 /// Checks that x is a floating tensor with the rank of images (without height: of rows) or one
-/// less, and returns its view as images. Sizes other than n and c must be positive and fit in 32
-/// bits.
+/// less, and views it as images. Sizes other than n and c must be positive and fit in 32 bits.
 inline AsImages as_images(const char* op, const Tensor& x, bool has_height) {
   require_floating(op, x);
   const int rank = has_height ? 4 : 3;

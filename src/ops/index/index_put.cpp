@@ -101,15 +101,13 @@ Tensor put_number(const Tensor& x, const Tensor& mask, const Tensor& number, boo
   return where(held, accumulate ? x + value : expand(value, x.shape()), x);
 }
 
-/// Layout of a call that reads or writes: the indexed axes come first and are merged, then the
-/// others.
+/// Layout of a read or a write: the indexed axes come first and are merged, then the others.
 struct Arrangement {
   Indexed in;
-  int before;  ///< axes of the result before those of the indices
-  Axes order;  ///< order of x's axes: the indexed axes first
-  Shape merged,
-      rest;     ///< shapes of x in that order: [places, rest of the elements]; the other axes
-  Shape whole;  ///< shape of the elements that are read or written
+  int before;               ///< axes of the result before those of the indices
+  Axes order;               ///< order of x's axes: the indexed axes first
+  Shape merged, rest;       ///< shapes in that order: [places, other elements]; other axes
+  Shape whole;              ///< shape of the elements that are read or written
   Axes to_front, to_place;  ///< the axes of the indices, in `whole`, to the front and back
   Tensor at;                ///< the flat positions
 

@@ -1,7 +1,6 @@
 // The last product of a model and its cross-entropy as one op that never holds all logits. They are
 // made chunk by chunk, some rows times some classes. Forward folds each chunk into the states of
-// its rows. Backward makes the chunk again, turns it into its gradient, and adds the products of
-// that.
+// its rows. Backward makes the chunk again, turns it into its gradient, and adds its products.
 #include <algorithm>
 #include <optional>
 
@@ -108,8 +107,7 @@ struct Operands {
   WeightRows weights(std::int64_t cls, std::int64_t m, Stream stream) const {
     return {w, x.dtype(), cls, m, stream};
   }
-  /// Computes logits [n, m] of n rows and m classes; args() gives the row kernels' arguments for
-  /// them.
+  /// Computes logits [n, m] of n rows and m classes; args() gives the row kernels' arguments.
   void multiply(std::int64_t row, std::int64_t cls, const WeightRows& weight, const View& logits,
                 Stream stream) const {
     kernels::GemmArgs args;

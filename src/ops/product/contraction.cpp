@@ -34,8 +34,7 @@ bool merges(const Lettered& t, const Dims& letters) {
   return true;
 }
 
-/// Returns one order for letters of both tensors: one in which both merge, or else that of the
-/// larger.
+/// Returns one order for letters of both tensors: one in which both merge, or the larger's.
 Dims common_order(const Lettered& a, const Lettered& b, Letters both) {
   const Dims of_a = by_memory(a, both), of_b = by_memory(b, both);
   if (merges(b, of_a) && merges(a, of_a)) return of_a;

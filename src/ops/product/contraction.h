@@ -30,8 +30,7 @@ Lettered summed_to(const Lettered& t, Letters keep);
 /// of size 1. Letters in `order` come first in the result's memory if that costs nothing.
 Lettered contract(Lettered a, Lettered b, Letters keep, const Dims& order);
 
-/// Returns a view of t with these axes, which include all letters of t; axes that t lacks have size
-/// 1.
+/// Returns a view of t with these axes, which include all letters of t; others have size 1.
 Tensor arranged(const Lettered& t, const Dims& letters);
 
 }  // namespace firn::ops

@@ -7,8 +7,7 @@
 
 namespace firn::ops {
 
-/// Returns x [..., n] as rows [m, n]. It computes m itself, since reshape(x, {-1, 0}) could not
-/// infer it.
+/// Returns x [..., n] as rows [m, n]. It computes m, which reshape(x, {-1, 0}) cannot.
 inline Tensor as_matrix(const Tensor& x) {
   if (x.rank() == 2) return x;
   Shape leading = x.shape();

@@ -258,8 +258,7 @@ Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
   const Tensor& x = in[0];
   require_floating("norm", x);
   const Reduction r("norm", x, axes, keepdims);
-  const Tensor squared =
-      empty(r.shape, f64, x.device());  // in f64, since squares of f32 may exceed its range
+  const Tensor squared = empty(r.shape, f64, x.device());  // squares of f32 exceed f32
   kernels::reduce(ReduceOp::sum_squares, x.view(), r.restore(squared).mutable_view(), 1, 0,
                   stream_of(x));
   Tensor y = empty(r.shape, x.dtype(), x.device());

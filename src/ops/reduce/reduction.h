@@ -101,7 +101,7 @@ inline Tensor part(const Tensor& t, int axis, std::int64_t start, std::int64_t c
 inline Tensor finite_below(const Tensor& t) {
   return clamp(t, -max_of(t.dtype()), std::numeric_limits<double>::infinity());
 }
-/// Returns the product of all elements before each one along `axis`, or after it, in the compute
+/// Returns the product of all elements before (or after) each one along `axis`, in the compute
 /// dtype.
 Tensor exclusive_products(const Tensor& x, int axis, bool after, Stream stream);
 

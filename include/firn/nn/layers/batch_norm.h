@@ -22,8 +22,8 @@ namespace firn::nn {
 /// an optimizer that accumulates gradients over micro-batches. In the first two modes a micro-batch
 /// is normalised by its own mean and variance.
 enum class BatchNormMode : std::uint8_t {
-  /// Each forward pass in training mode updates the running statistics, as in PyTorch. Under
-  /// accumulation they then average over small batches, change once per micro-step, and change for
+  /// Each forward pass in training mode updates running statistics, as in PyTorch. Under
+  /// accumulation they average over small batches, change once per micro-step, and change for
   /// skipped steps too. Each layer and clone warns once. In a GAN the generator's forward pass
   /// through the discriminator counts as well, and a Freeze guard does not prevent it; the
   /// discriminator's eval() does.
@@ -34,7 +34,7 @@ enum class BatchNormMode : std::uint8_t {
   /// are retried, do not change them. A sample belongs to the cycle whose backward() reaches the
   /// layer, and counts once in it even if its graph is retained and back-propagated twice. A
   /// forward pass without backward() changes nothing; a backward pass without an optimizer is a
-  /// cycle of its own.
+  /// cycle.
   ///
   /// The statistics follow the cycles of one optimizer: the one that trains the layer's weight, or
   /// if there is none, its bias. Passes of other optimizers, such as those of a GAN's generator
@@ -87,8 +87,7 @@ class BatchNorm : public Module {
  public:
   /// Throws Error for an input of another rank or number of channels. In training mode it also
   /// throws for a single value per channel, which has no variance. With BatchNormMode::whole_batch
-  /// the whole batch must have more, and a training pass outside of an exact run_batch() throws
-  /// Error.
+  /// the whole batch must have more, and a training pass outside of an exact run_batch() throws.
   Tensor forward(const Tensor& x) override;
   std::string type_name() const override;
   std::string extra_repr() const override;
@@ -138,8 +137,7 @@ class BatchNorm : public Module {
   BatchNormMode accumulation_;
   std::shared_ptr<detail::BatchStatistics> statistics_;  ///< shared by copies, as the buffers are
   std::shared_ptr<const autograd::NeedsWholeBatch> needs_batch_;  ///< in whole_batch mode
-  std::shared_ptr<const std::string>
-      name_;  ///< identifies the layer to the chunks that are interleaved in it
+  std::shared_ptr<const std::string> name_;  ///< names the layer to interleaved chunks
 };
 
 /// x [n, c] or [n, c, l].
@@ -166,8 +164,7 @@ class BatchNorm3d : public BatchNorm {
   FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
 };
 
-/// Sets the mode of every BatchNorm in `m`: see BatchNorm::set_accumulation(). Returns their
-/// number.
+/// Sets the mode of every BatchNorm in `m` (BatchNorm::set_accumulation()). Returns their number.
 std::int64_t convert_batch_norm(Module& m, BatchNormMode mode);
 
 /// Makes every BatchNorm in `m` a GroupNorm of `groups` groups, with its weight, bias and eps, and

@@ -48,8 +48,7 @@ class RecurrentWeights {
   RecurrentWeights(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
                    const RecurrentLayerOptions& options);
 
-  /// Returns the weights of a layer and direction. Throws Error if there is no such layer or
-  /// direction.
+  /// Returns the weights of a layer and direction. Throws Error if they do not exist.
   Part& at(std::int64_t layer, bool reverse = false);
   /// Passes all of them to the visitor under PyTorch's names, whatever the member is called.
   void visit(MemberVisitor& visitor, const std::string& name);

@@ -16,8 +16,7 @@ namespace firn::nn {
 
 struct TransformerLayerOptions {
   std::int64_t hidden = 2048;  ///< width inside of the feed-forward block
-  double dropout =
-      0.1;  ///< dropout of probabilities, of the hidden layer, and of each block's result
+  double dropout = 0.1;        ///< for probabilities, hidden layer, and each block's result
   Tensor (*activation)(const Tensor&) = relu;  ///< activation of the hidden layer, such as gelu
   double eps = 1e-5;                           ///< epsilon of the norms
   bool norm_first = false;  ///< true: a block normalises its input; false: its sum with the input
