@@ -13,7 +13,7 @@
 namespace firn {
 
 /// Returns the revision of the sources when firn was built, as `git describe` prints it: "2c6324a",
-/// with "-dirty" if files differ from it. "unknown" if they were no git checkout.
+/// with "-dirty" if files differ from it. "unknown" without a git checkout.
 const char* revision() noexcept;
 
 /// Facts about build, machine and process. Names and paths are as this process sees them, but "~"

@@ -58,8 +58,7 @@ struct OpMode {
   bool autocast = false;       ///< autocast is on
   DType autocast_dtype = f32;  ///< if autocast is on: f16, bf16 or f32
   bool anomaly = false;        ///< AnomalyMode
-  /// This thread's listeners have numbers from 0, outermost first. Those from `first` on are
-  /// active.
+  /// Numbers of listeners begin at 0 with the outermost one. Those from `first` on are active.
   int listeners = 0, first = 0;
 
   /// True if AnomalyMode or a listener looks at the results of operations.

@@ -29,7 +29,7 @@ inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.devi
 /// Throws unless the dtype of x supports arithmetic.
 void require_computed(const char* op, const Tensor& x);
 
-/// Tells profiles that an op has ended that calls neither record() nor unrecorded().
+/// Notifies profiles that an op has ended that calls neither record() nor unrecorded().
 inline void ended(const char* op) noexcept {
   if (runtime::recording_spans()) [[unlikely]]
     runtime::end_operation(op);

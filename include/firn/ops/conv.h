@@ -126,7 +126,8 @@ struct ConvTranspose1dOptions {
   std::int64_t groups = 1;
 };
 
-/// Gradient of conv1d for its input: x [n, k, q] or [k, q], weight [k, c/groups, s] -> [n, c, l].
+/// Gradient of conv1d with respect to its input: x [n, k, q] or [k, q], weight [k, c/groups, s] ->
+/// [n, c, l].
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose1dOptions& options = {});
 
@@ -139,8 +140,8 @@ struct ConvTranspose3dOptions {
   std::int64_t groups = 1;
 };
 
-/// Gradient of conv3d for its input: x [n, k, o, p, q] or [k, o, p, q], weight [k, c/groups, t, r,
-/// s] -> [n, c, d, h, w].
+/// Gradient of conv3d with respect to its input: x [n, k, o, p, q] or [k, o, p, q], weight [k,
+/// c/groups, t, r, s] -> [n, c, d, h, w].
 Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose3dOptions& options = {});
 

@@ -21,10 +21,10 @@ struct LossTerms {
 
   /// Returns the sum of the terms, and of their weights.
   Loss loss() const;
-  /// Multiplies each term, and its share of the denominator, by a factor first. The factors are
-  /// floating or bool (a mask), of a shape that broadcasts to the terms', and take no gradient. A
-  /// term of factor 0 is left out, even if it is infinite or NaN. Its gradient is 0 times its
-  /// derivative, NaN for a NaN: where(mask, x, 0) before the loss keeps that out.
+  /// Returns loss() with each term, and its share of the denominator, multiplied by a factor. The
+  /// factors are floating or bool (a mask), of a shape that broadcasts to the terms', and take no
+  /// gradient. A term of factor 0 is left out, even if it is infinite or NaN. Its gradient is 0
+  /// times its derivative, NaN for a NaN: where(mask, x, 0) before the loss keeps that out.
   Loss loss(const Tensor& factors) const;
 };
 

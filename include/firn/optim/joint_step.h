@@ -15,13 +15,13 @@ enum class SkipPolicy : std::uint8_t {
   each,  ///< only that one is skipped
 };
 
-/// Makes the step() of optimizers that share a LossScaler, whose scale moves once (S16). Each must
+/// Makes the steps of optimizers that share a LossScaler, whose scale moves once (S16). Each must
 /// be at the same place of cycles of the same length. Throws as step() does, after all have ended
 /// their cycle; and if they do not share a LossScaler.
 std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers,
                                  SkipPolicy policy = SkipPolicy::all);
-/// Makes the flush() of these optimizers together. An optimizer without micro-steps in its cycle
-/// makes an empty step with the others.
+/// Ends the current cycles of these optimizers together, as flush() does. An optimizer without
+/// micro-steps in its cycle makes an empty step with the others.
 std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers,
                                   Partial partial = Partial::apply,
                                   SkipPolicy policy = SkipPolicy::all);

@@ -9,8 +9,8 @@ namespace firn::math {
 /// Inputs and results of a cell in the forward pass.
 template <class V, int kGates, int kSaved>
 struct CellStep {
-  V x[kGates];          ///< products of the gates with the input
-  V recurrent[kGates];  ///< products of the gates with the state before
+  V x[kGates];          ///< products with the input, one for each gate
+  V recurrent[kGates];  ///< products with the state before
   V h, c;               ///< the state before, then after
   V saved[kSaved > 0 ? kSaved : 1];
 };
@@ -19,8 +19,7 @@ template <class V, int kGates, int kSaved>
 struct CellGradient {
   V saved[kSaved > 0 ? kSaved : 1];
   V h, h_before, c, c_before;
-  V dh, dc;  ///< gradients of the state after; then dc of the state before, and dh without the
-             ///< gates' part
+  V dh, dc;  ///< gradients of the state after; then dc before, and dh without the gates' part
   V dx[kGates], drecurrent[kGates];
 };
 

@@ -7,7 +7,7 @@
 
 namespace firn::ops {
 
-/// Returns x [..., n] as rows [m, n]. It computes m, which reshape(x, {-1, 0}) cannot.
+/// Returns x [..., n] as rows [m, n]. It computes m: reshape(x, {-1, 0}) cannot infer it.
 inline Tensor as_matrix(const Tensor& x) {
   if (x.rank() == 2) return x;
   Shape leading = x.shape();

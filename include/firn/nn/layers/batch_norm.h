@@ -33,8 +33,8 @@ enum class BatchNormMode : std::uint8_t {
   /// division into micro-batches. Cycles that are skipped or dropped, and tries that overflow and
   /// are retried, do not change them. A sample belongs to the cycle whose backward() reaches the
   /// layer, and counts once in it even if its graph is retained and back-propagated twice. A
-  /// forward pass without backward() changes nothing; a backward pass without an optimizer is a
-  /// cycle.
+  /// forward pass without backward() changes nothing; a backward pass without an optimizer counts
+  /// as a cycle.
   ///
   /// The statistics follow the cycles of one optimizer: the one that trains the layer's weight, or
   /// if there is none, its bias. Passes of other optimizers, such as those of a GAN's generator

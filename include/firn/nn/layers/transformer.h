@@ -38,7 +38,7 @@ class TransformerEncoderLayer : public ModuleOf<TransformerEncoderLayer> {
                           const TransformerLayerOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
-  /// `seen` limits the positions that are seen.
+  /// `seen` limits the positions that attention reads.
   Tensor forward(const Tensor& x, const SeenKeys& seen);
   std::string extra_repr() const override;
   FIRN_MEMBERS(self_attn, linear1, dropout, linear2, norm1, norm2, dropout1, dropout2)
