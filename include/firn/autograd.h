@@ -22,7 +22,7 @@ struct BackwardOptions {
   bool retain_graph = false;
 };
 
-/// Adds d(output)/d(leaf) * seed to the gradient of every leaf that `output` was computed from.
+/// Adds d(output)/d(leaf) * `seed` to the gradient of every leaf that `output` was computed from.
 /// Nodes run in reverse order of their recording: the same graph gives the same bits. Throws Error
 /// if `output` requires no gradient, if `seed` does not fit, or if an earlier backward() freed a
 /// part of the graph. Also throws if a saved tensor was modified in place since; the message names
@@ -34,7 +34,7 @@ struct BackwardOptions {
 /// A leaf that had no gradient before the failing op still has none.
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
-/// Whether ops executed by this thread are recorded.
+/// Returns true if ops that this thread executes are recorded.
 bool grad_enabled() noexcept;
 
 /// While alive, ops of this thread are not recorded. Guards end in reverse order, in one thread.

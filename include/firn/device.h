@@ -11,8 +11,8 @@ namespace firn {
 /// The kinds of devices: the CPU, and GPUs by CUDA.
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
-/// Where a tensor lives. `Device()` is the CPU, but `{}` is not a device: an argument that is left
-/// out must not mean the CPU if default_device() is another.
+/// Device on which a tensor lives. `Device()` is the CPU, but `{}` is not a device: an argument
+/// that is left out must not mean the CPU if default_device() is another.
 struct Device {
   DeviceType type = DeviceType::cpu;  ///< the kind
   std::int8_t index = 0;  ///< number of the GPU among those that CUDA shows, from 0; 0 for the CPU
@@ -31,12 +31,12 @@ struct Device {
   static constexpr Device cpu() noexcept { return Device(); }
   /// Throws Error unless `index` is in [0, 128).
   static constexpr Device cuda(int index = 0) { return {DeviceType::cuda, index}; }
-  /// From "cpu", "cuda" or "cuda:1". Throws Error on anything else.
+  /// Parses "cpu", "cuda" or "cuda:1". Throws Error for any other text.
   static Device parse(std::string_view text);
 
-  /// Whether it is the CPU.
+  /// True for the CPU.
   constexpr bool is_cpu() const noexcept { return type == DeviceType::cpu; }
-  /// Whether it is a GPU.
+  /// True for a GPU.
   constexpr bool is_cuda() const noexcept { return type == DeviceType::cuda; }
   constexpr bool operator==(const Device&) const noexcept = default;
 

@@ -30,7 +30,7 @@ enum class DType : std::uint8_t {
   f8_e4m3,
   f8_e5m2
 };
-/// How many dtypes there are.
+/// Number of dtypes.
 inline constexpr int kDTypes = static_cast<int>(DType::f8_e5m2) + 1;
 
 /// IEEE 754 binary16, C++ type half.
@@ -79,7 +79,7 @@ constexpr std::size_t size_of(DType t) noexcept {
   return 0;
 }
 
-/// The name of the constant, but "bool" for boolean; "unknown dtype" for any other number.
+/// Returns the name of the constant, "bool" for boolean, and "unknown dtype" for any other number.
 constexpr const char* to_string(DType t) noexcept {
   constexpr const char* names[] = {"f16",  "bf16", "f32", "f64", "i32", "i64",     "u8",
                                    "bool", "i8",   "i16", "u16", "u32", "f8_e4m3", "f8_e5m2"};
@@ -88,11 +88,11 @@ constexpr const char* to_string(DType t) noexcept {
 /// Prints to_string().
 std::ostream& operator<<(std::ostream& out, DType t);
 
-/// Whether `t` is f16, bf16, f32 or f64.
+/// True if `t` is f16, bf16, f32 or f64.
 constexpr bool is_floating(DType t) noexcept { return t <= DType::f64; }
-/// Whether `t` is f8_e4m3 or f8_e5m2.
+/// True if `t` is f8_e4m3 or f8_e5m2.
 constexpr bool is_float8(DType t) noexcept { return t == DType::f8_e4m3 || t == DType::f8_e5m2; }
-/// Whether `t` is i8, i16, u16, u32, f8_e4m3 or f8_e5m2. Tensors of these can be made, cast, moved,
+/// True if `t` is i8, i16, u16, u32, f8_e4m3 or f8_e5m2. Tensors of these can be made, cast, moved,
 /// viewed, indexed, printed, saved and loaded. Operations that compute throw Error for them: their
 /// comments say "`dtype` must support arithmetic".
 constexpr bool is_stored_only(DType t) noexcept { return t > DType::boolean; }
@@ -143,7 +143,7 @@ constexpr double epsilon_of(DType t) noexcept {
 namespace detail {
 template <class T>
 struct DTypeOf;
-/// Chosen by size: long and long long may both have 64 bits, and are both i64 then.
+/// The size decides: long and long long may both have 64 bits, and are both i64 then.
 template <class T>
 requires(std::is_same_v<T, int> || std::is_same_v<T, long> ||
          std::is_same_v<T, long long>) struct DTypeOf<T> {

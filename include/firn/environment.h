@@ -1,5 +1,5 @@
-// What this build of firn is, and what the machine offers to this process: for the log of a run,
-// for reports of faults, and for firn-doctor, which says what to do about it.
+// Facts about this build of firn and about the machine as this process sees it. They serve run logs
+// and reports of faults; firn-doctor adds what to do about each problem.
 //
 //   std::puts(to_string(environment()).c_str());
 #pragma once
@@ -12,15 +12,15 @@
 
 namespace firn {
 
-/// The revision of the sources, as `git describe` says it when firn is built: "2c6324a", with
-/// "-dirty" if files differ from it. "unknown" if the sources are no git repository.
+/// Returns the revision of the sources when firn was built, as `git describe` prints it: "2c6324a",
+/// with "-dirty" if files differ from it. "unknown" without a git checkout.
 const char* revision() noexcept;
 
-/// Facts. Names and paths are as this process sees them, but the user's home folder is "~". There
-/// is no name of the machine or of the user. A missing thing is an empty field, with the reason in
-/// the field beside it. Sizes are bytes.
+/// Facts about build, machine and process. Names and paths are as this process sees them, but "~"
+/// stands for the user's home folder. The names of the machine and of the user are left out. A
+/// missing thing is an empty field, with the reason in the field beside it. Sizes are bytes.
 struct Environment {
-  /// How firn was built.
+  /// Facts about the build of firn.
   struct Build {
     /// Version of firn, "0.1.0", and its commit, empty if the sources were not a checkout.
     std::string version, revision;
@@ -31,11 +31,11 @@ struct Environment {
     std::string sanitizers;  ///< FIRN_SANITIZE
   };
 
-  /// The CPU, and which of its units firn uses.
+  /// The CPU, and the units of it that firn uses.
   struct Cpu {
     std::string model;         ///< "unknown" if the system does not say
     int cores = 0;             ///< CPUs of the machine, hardware threads among them
-    int usable = 0;            ///< of these, the CPUs that this process may run on (affinity)
+    int usable = 0;            ///< CPUs among them that this process may run on (affinity)
     double quota = 0;          ///< CPUs that its control group grants; 0: no limit
     int threads = 0;           ///< num_threads()
     bool threads_set = false;  ///< FIRN_THREADS holds a number
@@ -44,37 +44,37 @@ struct Environment {
     std::vector<std::string> features;
     /// Levels are base, avx2, avx512, avx512bf16 and amx, the words of FIRN_CPU_ISA. Each contains
     /// those before it.
-    std::string machine_level;   ///< the highest that the CPU has
-    std::string kernels;         ///< whose instructions firn's kernels consist of
-    std::string level;           ///< up to which units are chosen; empty if `problem` is not
+    std::string machine_level;   ///< highest level that the CPU supports
+    std::string kernels;         ///< level of the instructions in firn's kernels
+    std::string level;           ///< highest level of the units in use; empty if `problem` is not
     bool level_forced = false;   ///< FIRN_CPU_ISA sets it
     bool kernels_run = true;     ///< the CPU has the instructions of the kernels
-    int variants = 1;            ///< of the kernels in this build; 3 with FIRN_NATIVE=OFF
-    std::string f32, bf16, f16;  ///< what multiplies matrices of the dtype: "oneDNN"
+    int variants = 1;            ///< variants of the kernels in this build; 3 with FIRN_NATIVE=OFF
+    std::string f32, bf16, f16;  ///< library that multiplies matrices of the dtype: "oneDNN"
     bool bf16_unit = false;      ///< a unit for 16-bit numbers multiplies bf16
-    bool f16_unit = false;       ///< and f16
+    bool f16_unit = false;       ///< a unit for 16-bit numbers multiplies f16
     std::string problem;         ///< why the CPU cannot compute: a wrong FIRN_CPU_ISA
   };
 
   /// The memory of the machine.
   struct Memory {
     std::size_t total = 0;      ///< bytes that the machine has
-    std::size_t available = 0;  ///< what programs can still get, as the system estimates it
-    std::size_t limit = 0;      ///< memory_stats().limit of the CPU; 0: none
-    std::string problem;        ///< why there is no telling: a wrong FIRN_MEMORY_LIMIT
+    std::size_t available = 0;  ///< bytes that programs can still get, by the system's estimate
+    std::size_t limit = 0;      ///< memory_stats().limit of the CPU; 0: no limit
+    std::string problem;        ///< why the sizes are unknown: a wrong FIRN_MEMORY_LIMIT
   };
 
-  /// Whether this process has something. `not_looked_for`: EnvironmentOptions::open is off.
+  /// Result of a search. `not_looked_for`: EnvironmentOptions::open is off.
   enum class Found : unsigned char { no, yes, not_looked_for };
 
   /// A library that firn can use.
   struct Library {
     std::string name;         ///< "oneDNN"
     bool built = false;       ///< the build can use it
-    Found found = Found::no;  ///< whether the machine has it
-    std::string version;      ///< of what was found, else of what the build was compiled with
-    std::string path;         ///< of what was opened; empty if it is linked
-    std::string why;          ///< why it was not found: all places that were tried
+    Found found = Found::no;  ///< yes if the machine has it
+    std::string version;  ///< version that was found, else the one that the build was compiled with
+    std::string path;     ///< path of the opened library; empty if it is linked
+    std::string why;      ///< why it was not found, with all places that were tried
   };
 
   /// A GPU.
@@ -82,7 +82,7 @@ struct Environment {
     std::string name;          ///< as the driver names it
     int major = 0, minor = 0;  ///< compute capability
     int multiprocessors = 0;   ///< streaming multiprocessors (SMs)
-    std::size_t bytes = 0;     ///< of memory
+    std::size_t bytes = 0;     ///< size of the device's memory
   };
 
   /// CUDA: the build, the driver, the GPUs.
@@ -91,16 +91,16 @@ struct Environment {
     bool simulated = false;                  ///< FIRN_CUDA=SIM
     std::string toolkit;                     ///< "13.0"
     std::vector<std::string> architectures;  ///< as CMake names them: "80-real", "90"
-    Found found = Found::no;                 ///< at least one device
+    Found found = Found::no;                 ///< yes if there is at least one device
     std::string driver;                      ///< "570.86.15"; empty if no driver is loaded
     std::string driver_cuda;                 ///< the highest CUDA version that the driver knows
-    std::vector<CudaDevice> devices;         ///< those that firn can use
-    std::string why, hint;                   ///< why there are no devices, and what to do about it
+    std::vector<CudaDevice> devices;         ///< devices that firn can use
+    std::string why, hint;                   ///< why there are no devices, and a remedy
     Library cublaslt, cudnn;  ///< opened at first use: products, and convolutions and attention
 
-    /// Whether the build has code for the device: machine code for its compute capability or an
-    /// earlier one of the same major version, or PTX for an earlier one. True if an architecture
-    /// is a word that says no number ("native").
+    /// True if the build has code for the device: machine code for its compute capability or an
+    /// earlier one of the same major version, or PTX for an earlier one. Also true if an
+    /// architecture is a word without a number ("native").
     bool covers(const CudaDevice& device) const;
   };
 
@@ -108,19 +108,18 @@ struct Environment {
   struct DataSet {
     std::string name;    ///< "FashionMNIST"
     std::string folder;  ///< where its loader finds it
-    std::string why;     ///< why it does not
+    std::string why;     ///< why its loader does not find it
   };
 
-  /// An environment variable that is set: every FIRN_*, and those of others that change what firn
-  /// does.
+  /// An environment variable that is set: every FIRN_*, and others that change firn's work.
   struct Variable {
     std::string name, value;  ///< name and text of the variable
     bool known = true;        ///< firn or one of its scripts reads it
-    std::string problem;      ///< what is wrong with the value
-    std::string closest;      ///< for a name that nobody reads: a similar one that is read
+    std::string problem;      ///< fault of the value
+    std::string closest;      ///< for a name that no program reads: a similar one that is read
   };
 
-  Build build;         ///< how firn was built
+  Build build;         ///< facts about the build of firn
   std::string system;  ///< "Linux 6.1.0"
   Cpu cpu;             ///< the CPU of this machine
   Memory memory;       ///< the memory of this machine
@@ -142,13 +141,13 @@ struct EnvironmentOptions {
   bool open = true;
 };
 
-/// What is missing is a field and no exception; throws only OutOfMemory.
+/// Returns the facts. A missing thing is an empty field and does not throw; only OutOfMemory does.
 Environment environment(const EnvironmentOptions& options = {});
 
-/// A page for people, a line a fact.
+/// Returns a page of text, with one fact a line.
 std::string to_string(const Environment& environment);
-/// A JSON object with the fields of Environment, under their names. A number that is not finite is
-/// null, and bytes that are no UTF-8 are "?".
+/// Returns a JSON object with the fields of Environment, under their names. A number that is not
+/// finite becomes null, and bytes that are not UTF-8 become "?".
 std::string to_json(const Environment& environment);
 
 }  // namespace firn

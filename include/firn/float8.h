@@ -30,7 +30,7 @@ struct Float8 {
   static constexpr std::uint32_t kNaN = kHasInfinity ? 0x7eu : 0x7fu;
   static constexpr std::uint32_t kInfinity = 0x80u - (1u << kFraction);
   static constexpr std::uint32_t kPast = kHasInfinity ? kInfinity : kNaN;  ///< largest code plus 1
-  static constexpr int kLost = 23 - kFraction;  ///< bits that a float's fraction has more
+  static constexpr int kLost = 23 - kFraction;  ///< bits by which a float's fraction is longer
   /// The float whose last bit is worth the smallest number, 2^(1 - kBias - kFraction).
   static constexpr std::uint32_t kAligned = (127 + 1 - kBias + kLost) << 23;
 

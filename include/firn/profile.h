@@ -1,5 +1,5 @@
-// Where the time of a program goes: operations, layers, phases of a step and kernels, with what
-// they read, write and multiply; as a table and as a trace that Perfetto and chrome://tracing show.
+// Measures the time of operations, layers, phases of a step and kernels, and the bytes and products
+// that they take. It shows a table and a trace for Perfetto and chrome://tracing.
 //
 //   Profile profile({.trace = "step.json.gz"});
 //   for (auto batch : loader) { ... }
@@ -20,14 +20,14 @@ struct ProfileOptions {
   /// A file for the trace, which stop() writes; empty: none. A name that ends in ".gz" is
   /// compressed. An existing file is replaced when the new one is complete.
   std::string trace = {};
-  /// Spans that the trace has at most, about 100 bytes each while they are recorded. Further ones
-  /// are in the tables alone.
+  /// Largest number of spans in the trace, about 100 bytes each while they are recorded. Further
+  /// ones are in the tables alone.
   std::int64_t max_spans = 1'000'000;
-  /// Also NVTX ranges, which NVIDIA's profilers show. An error in a build without CUDA.
+  /// Also emits NVTX ranges, which NVIDIA's profilers show. An error in a build without CUDA.
   bool nvtx = false;
 };
 
-/// What a row of a table stands for.
+/// Meaning of a row of a table.
 enum class ProfileBy : std::uint8_t {
   operation,    ///< an operation, forward or backward; a kernel that belongs to none; the rest of a
                 ///< phase
@@ -38,62 +38,62 @@ enum class ProfileBy : std::uint8_t {
 
 /// Times are in seconds. They are the host's: for a CUDA device, how long launches took.
 struct ProfileRow {
-  std::string name;        ///< of the operation, module, phase or kernel
+  std::string name;        ///< name of the operation, module, phase or kernel
   bool backward = false;   ///< within a backward pass
-  std::string detail;      ///< of a kernel: its operation and dtype
-  std::int64_t calls = 0;  ///< so many of them
-  double seconds = 0;  ///< a phase: all of it. Other rows share the time: they add up to the whole
-  double device_seconds = 0;  ///< of its kernels on CUDA devices, as events measured them
-  double flops = 0;           ///< of its products
-  double bytes = 0;  ///< of the operands of its kernels, each once: at least so much was moved
-  /// The least time that this machine needs for flops and bytes (machine_peak()), divided by the
-  /// time of the kernels. Above 1 if operands were in caches. NaN if there were none.
+  std::string detail;      ///< operation and dtype of a kernel
+  std::int64_t calls = 0;  ///< number of calls
+  double seconds = 0;      ///< time of a phase; other rows share the time and add up to the whole
+  double device_seconds = 0;  ///< time of its kernels on CUDA devices, as events measured it
+  double flops = 0;           ///< floating-point operations of its products
+  double bytes = 0;  ///< bytes of its kernels' operands, each once: at least these were moved
+  /// Least time that this machine needs for flops and bytes (machine_peak()), divided by the time
+  /// of the kernels. Above 1 if operands were in caches. NaN if there were no kernels.
   double of_peak = 0;
 };
 
-/// What a device can do at most, as far as firn's own kernels reach it.
+/// Highest rates of a device, as far as firn's own kernels reach them.
 struct MachinePeak {
-  double flops = 0;             ///< a second, of square products of a dtype
-  double bytes_per_second = 0;  ///< read and written, of a copy in memory
+  double flops = 0;             ///< operations a second, in square products of a dtype
+  double bytes_per_second = 0;  ///< bytes a second read and written, in a copy in memory
 };
-/// Measures it, in about 0.1 s; the second time it is known. Draws no random numbers. On a CUDA
-/// device it takes tensors, which count as others do. Throws DeviceError as require_device(), and
-/// OutOfMemory.
+/// Measures the rates, in about 0.1 s; later calls return the known values. Draws no random
+/// numbers. On a CUDA device it takes tensors, which count as others do. Throws DeviceError as
+/// require_device(), and OutOfMemory.
 MachinePeak machine_peak(Device device, DType dtype);
 
-/// Records what all threads of the process do from its construction to stop(). One at a time. It
-/// costs about 0.2 us for each span (an operation has two to four), and results keep their bits. On
-/// a CUDA device it also costs two events a kernel, and the first kernel waits for its stream. What
-/// a graph captured is one span at each replay.
+/// Records the work of all threads of the process from its construction to stop(). Only one may
+/// record at a time. It costs about 0.2 us for each span (an operation has two to four), and
+/// results keep their bits. On a CUDA device it also costs two events a kernel, and the first
+/// kernel waits for its stream. A captured graph is one span at each replay.
 class Profile {
  public:
   /// Throws Error if another one is running, for a wrong option, or if `trace` cannot be written.
   [[nodiscard]] explicit Profile(ProfileOptions options = {});
-  /// As stop(); what that would throw is a warning.
+  /// Calls stop(), but warns where that throws.
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
   /// Ends the recording and writes the trace. Waits for CUDA devices. Does nothing the second time.
-  /// Throws IoError if the trace cannot be written (the tables are there all the same), and what
-  /// synchronize() throws.
+  /// Throws IoError if the trace cannot be written (the tables are there all the same), and as
+  /// synchronize() does.
   void stop();
-  /// Whether it records.
+  /// True while it records.
   bool running() const noexcept { return running_; }
 
-  // What follows is for a profile that has been stopped; before, it throws Error.
+  // The functions below are for a profile that has been stopped; before, they throw Error.
 
-  /// From construction to stop().
+  /// Returns the time from construction to stop().
   double seconds() const;
-  /// The rows, by time. With several threads their times are added up.
+  /// Returns the rows, by time. With several threads their times are added up.
   std::vector<ProfileRow> rows(ProfileBy by = ProfileBy::operation) const;
-  /// The first rows as a text, with a line for the others, and what it says beside: wall time,
-  /// threads, spans left out. Throws Error if `rows` is below 1.
+  /// Returns the first rows as a text, with a line for the others. It also says wall time, threads
+  /// and spans left out. Throws Error if `rows` is below 1.
   std::string table(ProfileBy by = ProfileBy::operation, int rows = 20) const;
-  /// Chrome's trace format (JSON): a track for each thread and each stream of a device, counters
-  /// for memory and loss scale. ".gz" as in ProfileOptions. Throws IoError.
+  /// Writes Chrome's trace format (JSON): a track for each thread and each stream of a device,
+  /// counters for memory and loss scale. ".gz" as in ProfileOptions. Throws IoError.
   void write_trace(const std::string& path) const;
-  /// What was recorded.
+  /// Returns the recorded spans.
   const runtime::SpanLog& log() const;
 
  private:
@@ -109,7 +109,7 @@ class Profile {
 /// before stop(); others are left out.
 class Range {
  public:
-  /// Without memory for it there is no range.
+  /// If there is no memory for it, there is no range.
   explicit Range(std::string_view name) noexcept
       : open_(runtime::recording_spans() ? runtime::open_range(name) : nullptr) {}
   ~Range() {

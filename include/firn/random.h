@@ -22,17 +22,17 @@ struct RandomKey {
 class Generator {
  public:
   explicit constexpr Generator(std::uint64_t seed = 0) noexcept : key_{seed, 0, nullptr} {}
-  /// The stream that thread number `index` of a program with this seed begins with. Number 0 is the
+  /// Returns the first stream of thread number `index` of a program with this seed. Number 0 is the
   /// main thread: its stream is Generator(seed). Others get a seed that is mixed from both.
   static Generator of_thread(std::uint64_t seed, std::uint64_t index) noexcept;
 
-  /// Reserves `numbers` 32-bit words of the stream and returns where they start.
+  /// Reserves `numbers` 32-bit words of the stream and returns their start.
   RandomKey reserve(std::uint64_t numbers) noexcept {
     const RandomKey k = key_;
     key_.offset += (numbers + 3) / 4;
     return k;
   }
-  /// Where the next reserve() will start; set() puts a stream back there, to the bit.
+  /// Returns the start of the next reserve(); set() puts a stream back there, to the bit.
   RandomKey get() const noexcept { return key_; }
   void set(RandomKey key) noexcept { key_ = key; }
 

@@ -17,9 +17,9 @@ class RefCounted {
 
   /// Counts one more reference.
   void retain() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
-  /// True when this was the last reference.
+  /// Drops one reference. Returns true if it was the last.
   bool release() const noexcept { return count_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
-  /// The number of references.
+  /// Returns the number of references.
   std::uint32_t use_count() const noexcept { return count_.load(std::memory_order_acquire); }
 
  protected:
@@ -48,11 +48,11 @@ class Ref {
   }
   ~Ref() { reset(); }
 
-  /// Lets the object go; null after that.
+  /// Releases the object; the Ref is null after that.
   void reset() noexcept {
     if (T* p = std::exchange(p_, nullptr); p && p->release()) T::destroy(p);
   }
-  /// Null if it refers to nothing.
+  /// Returns the object, or null if it refers to nothing.
   T* get() const noexcept { return p_; }
   T* operator->() const noexcept { return p_; }
   T& operator*() const noexcept { return *p_; }

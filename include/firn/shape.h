@@ -39,7 +39,7 @@ class Dims {
   constexpr Dims(std::initializer_list<std::int64_t> values) {
     for (auto v : values) push_back(v);
   }
-  /// From a std::vector, std::array or std::span of integers: zeros(sizes).
+  /// Converts a std::vector, std::array or std::span of integers: zeros(sizes).
   template <detail::IntegerList R>
   constexpr Dims(const R& values) {  // NOLINT: meant to convert
     for (auto v : std::span(std::data(values), std::size(values)))
@@ -60,10 +60,10 @@ class Dims {
 
   constexpr int size() const noexcept { return size_; }
   constexpr bool empty() const noexcept { return size_ == 0; }
-  /// Value i, from the end if i is negative: [-1] is the last. Throws Error if there is none.
+  /// Returns value i, from the end if i < 0: [-1] is the last. Throws Error if there is none.
   constexpr std::int64_t operator[](std::int64_t i) const { return values_[place(i)]; }
   constexpr std::int64_t& operator[](std::int64_t i) { return values_[place(i)]; }
-  /// The last value. Throws Error if there is none, as in the shape of a scalar.
+  /// Returns the last value. Throws Error if there is none, as in the shape of a scalar.
   constexpr std::int64_t back() const { return values_[place(size_ - 1)]; }
   constexpr std::int64_t& back() { return values_[place(size_ - 1)]; }
   constexpr const std::int64_t* begin() const noexcept { return values_.data(); }
@@ -98,14 +98,14 @@ class Dims {
       values_[i] = values_[i + 1];
     --size_;
   }
-  /// Whether one of the numbers is `v`.
+  /// True if one of the numbers is `v`.
   constexpr bool contains(std::int64_t v) const noexcept {
     for (auto x : *this)
       if (x == v) return true;
     return false;
   }
-  /// Product of all values; 1 for an empty list. Throws Error if 64 bits do not hold it, which the
-  /// sizes of a tensor never cause.
+  /// Returns the product of all values; 1 for an empty list. Throws Error if 64 bits do not hold
+  /// it, which the sizes of a tensor never cause.
   constexpr std::int64_t product() const {
     std::int64_t p = 1;
     for (auto x : *this)
@@ -121,7 +121,7 @@ class Dims {
   }
 
  private:
-  /// The position of value i in `values_`. Indices of inner loops cost one comparison.
+  /// Returns the position of value i in `values_`. Indices of inner loops cost one comparison.
   constexpr std::size_t place(std::int64_t i) const {
     if (size_ < 0 || size_ > kMaxRank) __builtin_unreachable();  // else GCC 14 warns of bounds
     const auto at = static_cast<std::size_t>(i);
@@ -147,24 +147,24 @@ std::string to_string(const Dims& dims);
 namespace detail {
 void print(std::ostream& out, const Dims& dims);
 }
-/// Prints to_string(). Only for Dims, not for what converts to them, such as a std::vector.
+/// Prints to_string() of Dims, but not of types that convert to them, such as a std::vector.
 template <std::same_as<Dims> List>
 std::ostream& operator<<(std::ostream& out, const List& dims) {
   detail::print(out, dims);
   return out;
 }
 
-/// Row-major strides of `shape`. Throws Error if 64 bits do not hold them.
+/// Returns row-major strides of `shape`. Throws Error if 64 bits do not hold them.
 Strides contiguous_strides(const Shape& shape);
 
-/// The shape that a and b broadcast to (aligned at the last axis; sizes equal or 1).
-/// Throws Error naming `op` and both shapes.
+/// Returns the shape that a and b broadcast to (aligned at the last axis; sizes equal or 1). Throws
+/// Error naming `op` and both shapes.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 
-/// `axis` in [0, rank) for an axis in [-rank, rank). Throws Error naming `op`.
+/// Returns `axis` in [0, rank) for an axis in [-rank, rank). Throws Error naming `op`.
 int normalize_axis(const char* op, std::int64_t axis, int rank);
 
-/// Sorted, distinct, normalised axes; all axes if `axes` is empty. Throws on a repeated axis.
+/// Returns sorted, distinct, normalised axes; all if `axes` is empty. Throws on a repeated axis.
 Axes normalize_axes(const char* op, const Axes& axes, int rank);
 
 }  // namespace firn

@@ -26,7 +26,7 @@ class Storage;
 class TensorImpl;
 
 namespace detail {
-/// A parameter that takes a C++ number, but no bool.
+/// A C++ number other than bool.
 template <class T>
 concept ANumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 }  // namespace detail
@@ -40,7 +40,7 @@ class Tensor {
   ~Tensor();
   Tensor(const Tensor&) noexcept;
   Tensor(Tensor&&) noexcept;
-  /// Makes this variable another handle. Not for temporaries: `x[0] = y` would change nothing;
+  /// Makes this variable another handle. It refuses temporaries: `x[0] = y` would change nothing;
   /// x[0].copy_(y) writes elements.
   Tensor& operator=(const Tensor&) & noexcept;
   Tensor& operator=(Tensor&&) & noexcept;
@@ -49,9 +49,9 @@ class Tensor {
   bool defined() const noexcept { return static_cast<bool>(impl_); }
   const Shape& shape() const;      ///< sizes of the axes
   const Strides& strides() const;  ///< in elements
-  DType dtype() const;             ///< of the elements
-  Device device() const;           ///< where the elements are
-  /// The number of axes.
+  DType dtype() const;             ///< type of the elements
+  Device device() const;           ///< device that holds the elements
+  /// Returns the number of axes.
   int rank() const { return shape().size(); }
   std::int64_t size(std::int64_t axis) const;  ///< axis may be negative
   std::int64_t numel() const;                  ///< the number of elements
@@ -71,43 +71,43 @@ class Tensor {
   T* data() const {
     return static_cast<T*>(typed_data(dtype_of<T>));
   }
-  /// The only element, as a double, from any device; throws unless numel() is 1. Waits for the
-  /// device.
+  /// Returns the only element, as a double, from any device; throws unless numel() is 1. Waits for
+  /// the device.
   double item() const;
-  /// All elements in row-major order, converted to T as by cast(), from any device.
+  /// Returns all elements in row-major order, converted to T as by cast(), from any device.
   template <Element T>
   std::vector<T> to_vector() const;
 
   // ---- Views without a gradient: the ops of ops.h are built on these ----
-  /// Same storage, other geometry; `offset` elements from this tensor's first. Throws Error if an
-  /// element would lie outside the storage, or if a size or stride is negative or too large. A view
-  /// without elements takes any offset and ignores it.
+  /// Returns another geometry of the same storage; `offset` elements from this tensor's first.
+  /// Throws Error if an element would lie outside the storage, or if a size or stride is negative
+  /// or too large. A view without elements takes any offset and ignores it.
   Tensor as_strided(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
   const Ref<Storage>& storage() const;
-  /// The place of element [0, ..., 0], in elements from the start of the storage.
+  /// Returns the place of element [0, ..., 0], in elements from the start of the storage.
   std::int64_t storage_offset() const;
 
   // ---- Autograd (see autograd.h; defined in src/autograd) ----
-  /// Whether backward() collects or passes on a gradient here.
+  /// True if backward() collects or passes on a gradient here.
   bool requires_grad() const noexcept;
   /// Sets whether this leaf collects a gradient. Throws for the result of an op and for integer
   /// dtypes.
   Tensor& set_requires_grad(bool on = true);
-  /// The gradient collected by a leaf so far; undefined before the first backward().
+  /// Returns the gradient collected by a leaf so far; undefined before the first backward().
   Tensor grad() const;
   /// Replaces the gradient collected so far by `g`; an undefined `g` clears it. `g` must have the
   /// tensor's shape and device and a floating dtype; it is cast to the gradient's dtype. Throws
   /// Error unless this is a leaf that requires a gradient, and while its optimizer's backward()
   /// runs.
   void set_grad(const Tensor& g) const;
-  /// Back-propagates from this scalar (seed 1). See firn::backward.
+  /// Back-propagates from this scalar (initial gradient 1). See firn::backward.
   void backward() const;
-  /// The same elements outside the graph.
+  /// Returns the same elements outside the graph.
   Tensor detach() const;
 
   // ---- Member forms of the ops in ops.h, reduce.h and others, which document them (defined in
   // src/ops) ----
-  /// As cast() and to_device().
+  /// Work as cast() and to_device().
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   Tensor clone() const;
@@ -138,7 +138,7 @@ class Tensor {
   Tensor any(const Axes& axes = {}, bool keepdims = false) const;
   Tensor all(const Axes& axes = {}, bool keepdims = false) const;
   Tensor logsumexp(const Axes& axes = {}, bool keepdims = false) const;
-  // A bool has the value of a number, and the other way round: these say what to write.
+  // These reject a bool for a number and a number for a bool, and say what to write.
   Tensor sum(const Axes&, detail::ANumber auto) const = delete;        // x.sum({0, 1}, true)
   Tensor mean(const Axes&, detail::ANumber auto) const = delete;       // x.mean({0, 1}, true)
   Tensor max(const Axes&, detail::ANumber auto) const = delete;        // x.max({0, 1}, true)
@@ -190,8 +190,8 @@ class Tensor {
   void fill_(double value) const;
   void zero_() const;
   void copy_(const Tensor& src) const;
-  /// In place, as add_(), sub_(), mul_() and div_(): other handles and views of the elements see
-  /// the change. `x = x + y` makes a new tensor instead.
+  /// Write in place, as add_(), sub_(), mul_() and div_(): other handles and views of the elements
+  /// see the change. `x = x + y` makes a new tensor instead.
   Tensor& operator+=(const Tensor& other);
   Tensor& operator-=(const Tensor& other);
   Tensor& operator*=(const Tensor& other);
@@ -212,9 +212,9 @@ class Tensor {
 
 /// Options of a new tensor: zeros({3}, {.dtype = f16, .device = Device::cuda()}).
 struct TensorOptions {
-  DType dtype = f32;                               ///< of the elements
-  Device device = default_device();                ///< where the elements are
-  MemoryFormat format = MemoryFormat::contiguous;  ///< channels_last: of rank 3 to 5 only
+  DType dtype = f32;                               ///< type of the elements
+  Device device = default_device();                ///< device that holds the elements
+  MemoryFormat format = MemoryFormat::contiguous;  ///< channels_last: only for rank 3 to 5
 };
 
 namespace detail {
@@ -261,7 +261,7 @@ Tensor tensor(std::initializer_list<T> values, const Shape& shape,
               Device device = default_device()) {
   return tensor(std::span<const T>(values.begin(), values.size()), shape, device);
 }
-/// The same of any std::span or std::array.
+/// Copies any std::span or std::array.
 template <detail::Elements Range>
 Tensor tensor(const Range& values, const Shape& shape, Device device = default_device()) {
   return tensor(std::span<const detail::ElementOf<Range>>(std::data(values), std::size(values)),
@@ -285,7 +285,7 @@ Tensor tensor(std::initializer_list<T> values, Device device = default_device())
 namespace detail {
 Tensor tensor_of(const std::vector<bool>& values, const Shape& shape, Device device);
 }
-/// The same of truth values, which a std::vector holds as bits.
+/// Copies truth values, which a std::vector holds as bits.
 template <std::same_as<std::vector<bool>> Bits>
 Tensor tensor(const Bits& values, const Shape& shape, Device device = default_device()) {
   return detail::tensor_of(values, shape, device);
@@ -303,14 +303,14 @@ template <Element T>
 Tensor tensor(T value, Device device = default_device()) {
   return tensor(std::span<const T>(&value, 1), Shape{}, device);
 }
-/// A tensor on memory of the caller, who keeps it alive and unmoved; row-major. The memory must be
-/// writable. Throws Error if `data` is null and the shape has elements.
+/// Makes a row-major tensor on memory of the caller, who keeps it alive and unmoved. The memory
+/// must be writable. Throws Error if `data` is null and the shape has elements.
 template <Element T>
 requires std::is_same_v<T, std::remove_cv_t<T>> Tensor from_memory(T* data, const Shape& shape);
 
-/// "[64, 128] f16 cuda:0": how errors name a tensor.
+/// Returns "[64, 128] f16 cuda:0", the name of a tensor in errors.
 std::string describe(const Tensor& t);
-/// The values with ellipsis, and a last line with shape, dtype and device.
+/// Returns the values with ellipsis, and a last line with shape, dtype and device.
 std::string to_string(const Tensor& t);
 std::ostream& operator<<(std::ostream& out, const Tensor& t);
 

@@ -1,5 +1,5 @@
-// Everything that an operation sees of the thread that runs it: scopes that are open, and what is
-// under way. For firn's own code; users open the scopes.
+// State of a thread that its operations see: open scopes, and work under way. It is for firn's own
+// code; users open the scopes.
 #pragma once
 
 #include <cstdint>
@@ -55,13 +55,13 @@ struct Reading;
 
 /// The modes that every operation reads before it runs (src/autograd/op_mode.h).
 struct OpMode {
-  bool autocast = false;       ///< whether it is on
+  bool autocast = false;       ///< autocast is on
   DType autocast_dtype = f32;  ///< if autocast is on: f16, bf16 or f32
   bool anomaly = false;        ///< AnomalyMode
-  /// This thread's listeners are numbered from 0, outermost first. Those from `first` on are told.
+  /// Numbers of listeners begin at 0 with the outermost one. Those from `first` on are active.
   int listeners = 0, first = 0;
 
-  /// Whether somebody looks at the results of operations.
+  /// True if AnomalyMode or a listener looks at the results of operations.
   bool watched() const noexcept { return anomaly || listeners > first; }
 
   class Plain;
@@ -69,7 +69,7 @@ struct OpMode {
 
 }  // namespace autograd
 
-/// Scopes that are open. A thread that does a part of another one's work has the same (Coroutine).
+/// Open scopes. A thread that does a part of another thread's work has the same (Coroutine).
 struct ThreadScopes {
   Device device = Device::cpu();                       ///< DeviceScope
   int most_threads = std::numeric_limits<int>::max();  ///< NumThreadsScope
@@ -82,37 +82,37 @@ struct ThreadScopes {
   memory::Model* cpu_model = nullptr;                 ///< the CPU's allocator in a plan
   memory::Model* cuda_model = nullptr;                ///< the device's allocator in a plan
   memory::ReservePool* reserve = nullptr;             ///< memory that was set aside
-  nn::detail::CallListener* call_listener = nullptr;  ///< who is told of calls
+  nn::detail::CallListener* call_listener = nullptr;  ///< listener of module calls
   const nn::detail::Call* call = nullptr;             ///< the innermost call of a module
 };
 
 /// A thread's own random stream, and the one that the innermost GeneratorScope has set.
 struct ThreadRandom {
   Generator own;                ///< the thread's stream
-  Generator* chosen = nullptr;  ///< that of a GeneratorScope
-  bool begun = false;           ///< whether `own` has its seed
+  Generator* chosen = nullptr;  ///< generator of the innermost GeneratorScope
+  bool begun = false;           ///< `own` has its seed
 };
 
 /// The state of one thread. It has no constructor and destructor, so it can be used before and
 /// after main(). A pointer is null while there is nothing of its kind.
 struct ThreadContext : ThreadScopes {
-  ThreadRandom random;                             ///< what default_generator() gives
-  runtime::DrawTape* draw_tape = nullptr;          ///< what reserve_random() uses
+  ThreadRandom random;                             ///< streams of default_generator()
+  runtime::DrawTape* draw_tape = nullptr;          ///< tape that reserve_random() uses
   const Generator* only_generator = nullptr;       ///< the only one that may be drawn from
   memory::CapturedGraph* capture = nullptr;        ///< the graph that is captured
-  autograd::Cycle* cycle = nullptr;                ///< whose backward passes run
-  autograd::CouplingScope* coupling = nullptr;     ///< who hears of layers that couple samples
+  autograd::Cycle* cycle = nullptr;                ///< cycle whose backward passes run
+  autograd::CouplingScope* coupling = nullptr;     ///< listener for coupled samples
   autograd::Trace* trace = nullptr;                ///< the innermost checkpoint() that is recorded
   autograd::BatchParts* batch_parts = nullptr;     ///< the parts of a batch, one of which runs here
   autograd::BatchPartScope* batch_part = nullptr;  ///< the part that this thread computes
-  autograd::AttributeSink* attributes = nullptr;   ///< who asks for attributes of operations
+  autograd::AttributeSink* attributes = nullptr;   ///< sink for attributes of operations
   autograd::Reading* reading = nullptr;         ///< scopes that read weights, if some are gathered
-  autograd::ListenerList* listeners = nullptr;  ///< who is told of operations
+  autograd::ListenerList* listeners = nullptr;  ///< listeners of operations
   /// The nodes that take gradients while grad() runs.
   const std::unordered_set<const autograd::Node*>* gradient_path = nullptr;
 };
-/// This thread's. Not an inline variable: each variant of the CPU kernels (kernels/settings/isa.h)
-/// would have its own.
+/// Context of this thread. It is not an inline variable: each variant of the CPU kernels
+/// (kernels/settings/isa.h) would have its own.
 extern thread_local constinit ThreadContext thread_context;
 
 }  // namespace firn

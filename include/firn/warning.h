@@ -1,4 +1,4 @@
-// Warnings: what is probably a mistake, but not an error.
+// Warnings about probable mistakes that are not errors.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@ namespace firn {
 /// Receives a warning's text, which has the form of Error::what() (error.h).
 using WarningHandler = std::function<void(const std::string& text)>;
 
-/// From now on, warnings of all threads go to `handler`; an empty one discards them. Returns the
+/// Sends warnings of all threads to `handler` from now on; an empty one discards them. Returns the
 /// previous handler. By default each is a line on stderr: "firn: warning: [BatchNorm2d] ...".
 WarningHandler set_warning_handler(WarningHandler handler);
 

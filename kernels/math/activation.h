@@ -9,7 +9,7 @@ namespace firn::math {
 /// Defaults of most structs of one operand.
 struct UnaryDefaults : OperationDefaults {
   static constexpr Autocast autocast = Autocast::keep;
-  static constexpr bool flat = false;  ///< the derivative is 0 wherever there is one
+  static constexpr bool flat = false;  ///< the derivative is 0 wherever it exists
 };
 
 struct Relu : UnaryDefaults {
@@ -138,7 +138,7 @@ struct HardTanh : UnaryDefaults {  // a: low, b: high; Clamp too
   FIRN_HD static V f(V x, Args p) {
     return min(max(x, V(p.a)), V(p.b));
   }
-  /// 0 at the bounds too, as in PyTorch.
+  /// The derivative is 0 at the bounds too, as in PyTorch.
   template <class V>
   FIRN_HD static V df(V dy, V x, Args p) {
     return where(x <= V(p.a), V(0), where(x >= V(p.b), V(0), dy));

@@ -3,8 +3,8 @@
 //   f(a, b, p)          the value; a comparison's is 1 or 0
 //   dfa(dy, a, b, p)    the gradient with respect to a
 //   dfb(dy, a, b, p)    the gradient with respect to b
-//   dfa_reads, dfb_reads  which of a and b these two read: what is saved is no more than that
-//   passes              which of the two gradients are dy itself
+//   dfa_reads, dfb_reads  the operands among a and b that these two read: no others are saved
+//   passes              the gradients that are dy itself
 //
 // Elements of losses are in math/loss.h. The list is at the end of this file; its entries have
 // public functions in include/firn/ops/elementwise.h and ops.h.
@@ -343,7 +343,7 @@ FIRN_BITWISE(BitwiseXor, ^);
 
 // ---- The list ----
 // OPERATOR has a public function of two tensors, WITH_NUMBER also one of a tensor and a number.
-// INNER is run by functions that are written out; the losses run theirs.
+// Functions that are written out run INNER, and the losses run theirs.
 // clang-format off
 #define FIRN_TENSOR_OPS(OPERATOR, WITH_NUMBER, INNER) \
   OPERATOR(add, Add)                                  \
@@ -398,7 +398,7 @@ struct BinaryInfo {
   constexpr bool has_gradient() const { return floats && !gives_bool; }
 };
 
-/// In the order of the enum: kBinaryOps[int(op)].
+/// Facts about the operations in the order of the enum: kBinaryOps[int(op)].
 inline constexpr BinaryInfo kBinaryOps[] = {
 #define FIRN_INFO(name, Op)                                                            \
   {BinaryOp::name, #name,         Op::autocast,  Op::floats, Op::integers,             \

@@ -33,7 +33,8 @@ FIRN_HD Moments<V> moments_of(V centre, SumPair<V> distances, V inverse_n) {
   return {centre + shift, max(distances.second - distances.first * shift, V(0))};
 }
 
-/// The mean of squared distances from the mean, which a float rounds, or if not `center` from 0.
+/// Mean of squared distances: from the mean if `center`, else from 0. The sums are of distances
+/// from a rounded mean, which this corrects.
 template <class V>
 FIRN_HD V variance_of(bool center, SumPair<V> distances, V inverse_n) {
   return inverse_n * (center ? moments_of(V(0), distances, inverse_n).squares : distances.second);
@@ -79,7 +80,7 @@ struct ChannelGrad {
   }
   FIRN_HD V operator()(V dy, V x) const { return dy * scale - (offset + (x - mean) * slope); }
 };
-/// The same if the moments are constants: dx = dy (rstd w).
+/// Gradient if the moments are constants: dx = dy (rstd w).
 template <class V>
 struct ChannelScale {
   V scale;
@@ -88,16 +89,16 @@ struct ChannelScale {
 
 // ---- Pools and running statistics, one channel each. ----
 
-/// Whether the moments that a cycle pooled go into the running statistics. If an optimizer decides
+/// True if the moments that a cycle pooled go into the running statistics. If an optimizer decides
 /// (`state` is not null), its last step must have been applied.
 FIRN_HD inline bool commits(const StepState* state) {
   return state == nullptr || state->last.status == StepStatus::applied;
 }
 
-/// The update of a channel's running statistics.
+/// Update of a channel's running statistics.
 struct RunningUpdate {
   double count;  ///< elements of a channel that the new moments come from
-  double share;  ///< of the new moments
+  double share;  ///< weight of the new moments
 
   /// momentum < 0: all batches have equal weight, and `batches` came before this one.
   FIRN_HD RunningUpdate(double n, double momentum, std::int64_t batches)

@@ -1,6 +1,6 @@
-// How elements are combined, two at a time: those of ranks on the CPU (src/dist/combine.h) and on
-// CUDA devices (kernels/combine.h), and those that meet at one place (kernels/index.h). Both
-// backends give the same bits, but for those of a NaN.
+// Combination of two elements: of ranks on the CPU (src/dist/combine.h) and on CUDA devices
+// (kernels/combine.h), and of elements with one target (kernels/index.h). Both backends give the
+// same bits, except for those of a NaN.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ FIRN_HD constexpr T wrapping_product(T a, T b) {
   }
 }
 
-/// a != a: a NaN stays; one of b fails the comparison, and is taken.
+/// A NaN in a stays, since a != a; a NaN in b fails the comparison, and is taken.
 template <class T>
 FIRN_HD constexpr T larger_or_nan(T a, T b) {
   return a > b || a != a ? a : b;

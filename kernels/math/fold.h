@@ -1,5 +1,5 @@
-// How reductions and scans combine values, and which elements hold an extremum. A new reduction is
-// a struct and an entry in FIRN_REDUCTIONS; a new scan of one operand likewise in FIRN_SCANS.
+// Combination of values in reductions and scans, and tests for extrema. A new reduction is a struct
+// and an entry in FIRN_REDUCTIONS; a new scan of one operand likewise in FIRN_SCANS.
 #pragma once
 
 #include <limits>
@@ -16,7 +16,7 @@ struct SumFold {
   FIRN_HD static constexpr A identity() { return A(0); }
   FIRN_HD static A f(A x) { return x; }
   FIRN_HD static A join(A a, A b) { return plus(a, b); }
-  using Join = SumFold;  ///< how partial results are combined
+  using Join = SumFold;  ///< combines partial results
 };
 /// Products of integers wrap around.
 template <class A>
@@ -102,12 +102,12 @@ using FoldType = typename FoldedIn<Fold, A>::Type;
 
 // ---- Extrema ----
 
-/// Whether b replaces a as the maximum: b is larger, or the first NaN. Tiles give a mask.
+/// True if b replaces a as the maximum: b is larger, or the first NaN. Tiles give a mask.
 template <class A>
 FIRN_HD auto beats(A b, A a) {
   return (!(b <= a)) & (a == a);
 }
-/// The same for the extremum of a fold, MaxFold or MinFold.
+/// True if b replaces a as the extremum of a fold, MaxFold or MinFold.
 template <class Fold, class A>
 FIRN_HD auto beats_in(A b, A a) {
   if constexpr (std::is_same_v<Fold, MinFold<A>>)
@@ -162,7 +162,7 @@ struct TwoNumbers {
   }
 };
 /// log(e^x0 + e^x1 + ...), as the largest x and the sum of e^(x - largest): no sum overflows, and
-/// none that counts underflows.
+/// only terms too small to matter underflow.
 template <class V>
 struct LogSumExpScan {
   using State = TwoNumbers<V>;
@@ -211,7 +211,7 @@ struct ExtremeScan {
     const auto later = wins(b.value, a.value);
     return {where(later, b.value, a.value), where(later, b.position, a.position)};
   }
-  /// Whether b, which comes after a, replaces it.
+  /// True if b, which comes after a, replaces it.
   FIRN_HD static auto wins(V b, V a) {
     const auto reaches = choose(b, a);
     const auto is_nan = b != b;

@@ -77,7 +77,7 @@ FIRN_HD constexpr Wrapping ceil(Wrapping x) { return x; }
 FIRN_HD constexpr Wrapping trunc(Wrapping x) { return x; }
 FIRN_HD constexpr Wrapping rint(Wrapping x) { return x; }
 /// a - b trunc(a/b). If b is 0 it is a (Knuth, The Art of Computer Programming, 1.2.4), since a
-/// kernel cannot throw; and -1 divides all, also the least number, of which the quotient overflows.
+/// kernel cannot throw. -1 divides every number, also the least, whose quotient overflows.
 FIRN_HD constexpr Wrapping fmod(Wrapping a, Wrapping b) {
   return b.n == 0 ? a : b.n == -1 ? Wrapping(0) : Wrapping(a.n % b.n);
 }

@@ -112,7 +112,7 @@ template <class V>
 FIRN_HD V max(V a, V b) {
   return where(a < b, b, a);
 }
-/// The larger of two numbers. If one is NaN, either; that is one instruction on a GPU.
+/// The larger of two numbers. If one is NaN, it is either; that is one instruction on a GPU.
 template <class V>
 FIRN_HD V larger(V a, V b) {
 #ifdef __CUDA_ARCH__

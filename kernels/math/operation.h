@@ -1,5 +1,5 @@
-// What the formulas of all elementwise operations share: their parameters, the properties that a
-// struct declares, and functions that several of them use.
+// Common part of the formulas of all elementwise operations: their parameters, the properties that
+// a struct declares, and functions that several of them use.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -26,7 +26,7 @@ struct OperationDefaults {
   static constexpr bool gives_bool = false;  ///< the result is bool, without a gradient
 };
 
-/// Whether a formula of the gradient belongs to the op.
+/// True if a formula of the gradient belongs to the op.
 template <class Op>
 inline constexpr bool kHasGradient = Op::floats && !Op::gives_bool;
 

@@ -56,7 +56,7 @@ struct OrderKey {
   }
 };
 
-/// How many of `count` ascending elements are before a key: less than it or, with `after`, equal.
+/// Number of `count` ascending elements before a key: less than it or, with `after`, equal.
 template <class U>
 FIRN_HD std::int64_t place_of(U own, const U* sorted, std::int64_t count, const OrderKey<U>& key,
                               bool after) {

@@ -1,6 +1,6 @@
 // Random numbers: the Philox4x32-10 block function (Salmon, Moraes, Dror & Shaw, "Parallel random
-// numbers: as easy as 1, 2, 3", SC'11), and how a 32-bit word becomes a number. Used by every
-// backend: the same seed gives the same words everywhere.
+// numbers: as easy as 1, 2, 3", SC'11), and the conversion of a 32-bit word to a number. All
+// backends use it: the same seed gives the same words everywhere.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -12,7 +12,7 @@ struct PhiloxBlock {
   std::uint32_t word[4];
 };
 
-/// word[i % 4], chosen and not indexed: an array that is indexed lies in a GPU's local memory.
+/// Returns word[i % 4] by choices: an array that is indexed lies in a GPU's local memory.
 FIRN_HD inline std::uint32_t word_of(const PhiloxBlock& b, std::int64_t i) {
   const std::uint32_t even = i & 2 ? b.word[2] : b.word[0], odd = i & 2 ? b.word[3] : b.word[1];
   return i & 1 ? odd : even;

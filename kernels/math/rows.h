@@ -152,7 +152,7 @@ struct CrossEntropyTerms {
     if (z != 0) sum += static_cast<double>(z) * lse * lse;
     return sum;
   }
-  /// What p[c] is multiplied by in the gradient.
+  /// Factor of p[c] in the gradient.
   FIRN_HD C scale(C weight, C weight_sum, C lse) const {
     return hit * weight + smooth * weight_sum + 2 * z * lse;
   }
@@ -166,19 +166,19 @@ struct CrossEntropyGrad {
   FIRN_HD V operator()(V x, V w) const { return (*this)(x)-spread * w; }
 };
 
-/// What elements are shifted by before the exponential: their maximum, unless all are -infinity.
+/// Shift of elements before the exponential: their maximum, unless all are -infinity.
 template <class C>
 FIRN_HD C shift_of(C max) {
   return max == -HUGE_VALF ? C(0) : max;
 }
 
-/// What is known of a row of which some columns have been read. A monoid, so that the columns may
-/// come in parts. In f64, for rows of any number of parts.
+/// State of a row of which some columns have been read. It is a monoid, so that the columns may
+/// come in parts. It is in f64, for rows of any number of parts.
 struct CrossEntropyState {
-  double max = -HUGE_VAL;  ///< of the columns
+  double max = -HUGE_VAL;  ///< largest of the columns
   double sum = 0;          ///< sum_c e^(x[c] - shift_of(max))
   double dot = 0;          ///< sum_c w[c] x[c], if there is smoothing
-  double at = 0;           ///< x[t], if that is among them
+  double at = 0;           ///< x[t], if column t is among them
 
   FIRN_HD friend CrossEntropyState operator+(const CrossEntropyState& a,
                                              const CrossEntropyState& b) {

@@ -1,6 +1,6 @@
-// The seed of a backward pass whose gradients are added to those of others: what the passes have in
-// common lives in device memory, and one kernel of each pass works out its seed. The same code runs
-// in a CUDA thread and on the CPU.
+// The initial gradient of a backward pass whose gradients are added to those of other passes. The
+// passes share data in device memory, and one kernel of each pass computes its initial gradient.
+// The same code runs in a CUDA thread and on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct SeedSums {
 FIRN_HD inline bool is_finite(double v) { return v - v == 0; }
 
 /// Counts a backward pass whose loss has the value `loss` (a sum) and the denominator `weight`.
-/// Returns the seed of the pass: the unit.
+/// Returns the initial gradient of the pass: the unit.
 ///
 /// The first pass with a weight chooses the unit. A later pass keeps it if its own unit is within a
 /// factor of 2 and the loss scale is the same. Otherwise s.reexpress is a power of two, and the

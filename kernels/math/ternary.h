@@ -1,6 +1,6 @@
 // Elementwise operations of three operands, defined as in math/binary.h: f(a, b, c, p), and
-// df<i>(dy, a, b, c, p), the gradient with respect to operand i, which reads the set reads[i]. The
-// functions that run them are written out (include/firn/ops/elementwise.h).
+// df<i>(dy, a, b, c, p), the gradient with respect to operand i, which reads the set reads[i].
+// Their public functions are written out (include/firn/ops/elementwise.h).
 #pragma once
 
 #include "kernels/math/binary.h"
@@ -40,8 +40,8 @@ struct AddCMul : TernaryDefaults {
   }
 };
 
-/// min(max(a, b), c); NaN wins. As in PyTorch c wins over b. At a bound the bound has the gradient,
-/// so that the derivative by a is that of Clamp. a takes all if an operand is NaN.
+/// min(max(a, b), c); NaN wins. As in PyTorch c has priority over b. At a bound the bound has the
+/// gradient, so that the derivative by a is that of Clamp. a takes all if an operand is NaN.
 struct ClampBetween : TernaryDefaults {
   static constexpr bool integers = true;
   static constexpr int reads[] = {kA | kB | kC, kA | kB | kC, kA | kB | kC};
@@ -86,7 +86,7 @@ struct TernaryInfo {
   int passes;
 };
 
-/// In the order of the enum: kTernaryOps[int(op)].
+/// Facts about the operations in the order of the enum: kTernaryOps[int(op)].
 inline constexpr TernaryInfo kTernaryOps[] = {
 #define FIRN_INFO(name, Op)                                                            \
   {TernaryOp::name, #name,          Op::autocast,                                     \

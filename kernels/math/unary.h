@@ -2,12 +2,12 @@
 //
 //   f(x, p)        the value
 //   df(dy, s, p)   the gradient with respect to x, from the output's gradient dy and what was saved
-//   saves          what s is: nothing (s is not read), the input, or the output
-//   autocast       what autocast does to it
-//   floats         whether floating dtypes are allowed
-//   integers       whether i32, i64 and u8 are allowed
-//   gives_bool     whether the result is bool; there is no gradient, and bool is allowed too
-//   flat           whether the gradient is 0 everywhere; there is no df
+//   saves          the meaning of s: nothing (s is not read), the input, or the output
+//   autocast       the dtype in which it runs under autocast
+//   floats         true if floating dtypes are allowed
+//   integers       true if i32, i64 and u8 are allowed
+//   gives_bool     true if the result is bool; there is no gradient, and bool is allowed too
+//   flat           true if the gradient is 0 everywhere; there is no df
 //
 // Activations are in math/activation.h, functions of angles in math/trigonometry.h. The list at the
 // end of this file generates the enum, the CPU and CUDA dispatch, the public functions NAME and
@@ -306,7 +306,7 @@ struct BitwiseNot : UnaryDefaults {
   }
 };
 
-// ---- A tensor and a number: what add(x, 2.0) and the like run ----
+// ---- A tensor and a number: add(x, 2.0) and the like run these ----
 
 struct AddNumber : UnaryDefaults {
   static constexpr Saves saves = Saves::none;
@@ -386,8 +386,8 @@ struct NumberDiv : UnaryDefaults {  // a / x
 
 // ---- The list ----
 // PLAIN(function, struct): no parameter. ONE and TWO name their parameters as the headers do.
-// QUESTION: has no form that writes in place. INNER: run by functions that are written out, such as
-// the overloads that take a tensor and a number.
+// QUESTION has no form that writes in place. Functions that are written out run INNER, such as the
+// overloads that take a tensor and a number.
 // clang-format off
 #define FIRN_FUNCTION_OPS(PLAIN, ONE, TWO, QUESTION, INNER) \
   PLAIN(neg, Neg)                                           \
@@ -437,7 +437,7 @@ struct NumberDiv : UnaryDefaults {  // a / x
 #define FIRN_UNARY_OPS(PLAIN, ONE, TWO, QUESTION, INNER)    \
   FIRN_FUNCTION_OPS(PLAIN, ONE, TWO, QUESTION, INNER)       \
   FIRN_ACTIVATION_OPS(PLAIN, ONE, TWO)
-/// The same lists for users that ignore the parameters' names: EACH(function, struct, ...).
+/// These lists for users that ignore the parameters' names: EACH(function, struct, ...).
 #define FIRN_EACH_FUNCTION(EACH) FIRN_FUNCTION_OPS(EACH, EACH, EACH, EACH, EACH)
 #define FIRN_EACH_UNARY(EACH) FIRN_UNARY_OPS(EACH, EACH, EACH, EACH, EACH)
 
@@ -457,11 +457,11 @@ struct UnaryInfo {
   bool gives_bool;
   bool flat;
 
-  /// Whether kernels compute the gradient.
+  /// True if kernels compute the gradient.
   constexpr bool has_gradient() const { return floats && !gives_bool && !flat; }
 };
 
-/// In the order of the enum: kUnaryOps[int(op)].
+/// Facts about the operations in the order of the enum: kUnaryOps[int(op)].
 inline constexpr UnaryInfo kUnaryOps[] = {
 #define FIRN_INFO(name, Op, ...)                                         \
   {UnaryOp::name, #name,        Op::saves,      Op::autocast,            \

@@ -1,4 +1,4 @@
-// A hash of the values of a tensor, to see whether they are the same a second time. A sum of
+// A hash of a tensor's values, which tells whether they are equal a second time. It is a sum of
 // products of 32-bit words with keys that depend on the place: NH of Black, Halevi, Krawczyk,
 // Krovetz & Rogaway (1999). Terms are added modulo 2^64, so their order does not matter.
 #pragma once

@@ -81,7 +81,7 @@ std::uint32_t detail::Call::label() const noexcept {
   if (known) [[likely]]
     return known;
   try {
-    // All of the tree, since its other modules are called next.
+    // Label the whole tree, since its other modules are called next.
     for (const TreeModule& m : tree_of(root_)) {
       PathLabel& label = m.module->path_label_;
       if (label.under(root_.path_label_)) continue;
@@ -91,7 +91,7 @@ std::uint32_t detail::Call::label() const noexcept {
     if (const std::uint32_t label = module_.path_label_.under(root_.path_label_)) return label;
   } catch (...) {  // no memory for the path
   }
-  return thread_context.labels.module;  // outside of the tree: its caller's
+  return thread_context.labels.module;  // outside of the tree: the caller's label
 }
 
 detail::Call::Call(Module& m)
@@ -140,7 +140,7 @@ namespace {
 
 using Replacements = std::vector<autograd::Replacement>;
 
-/// Runs `hooks` beside the checkpoint that is recorded, if there is one, and notes what they
+/// Runs `hooks` outside of any checkpoint that is being recorded, and notes the tensors that they
 /// replace.
 template <class Run>
 void run_hooks(const CallTensors& tensors, std::size_t note,
@@ -159,7 +159,7 @@ void run_hooks(const CallTensors& tensors, std::size_t note,
     if (tensors[i].impl() != before[i].impl()) list.emplace_back(i, tensors[i]);
 }
 
-/// What the hooks put there the first time.
+/// Puts in the tensors that the hooks put there the first time.
 void put_in(const CallTensors& tensors, const Replacements& replaced) {
   for (const autograd::Replacement& r : replaced) tensors[r.index()] = r.tensor();
 }

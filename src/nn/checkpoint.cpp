@@ -1,4 +1,4 @@
-// Policies: which modules of a model compute their activations again.
+// Policies for the modules of a model that compute their activations again.
 #include "firn/nn/checkpoint.h"
 
 #include <algorithm>

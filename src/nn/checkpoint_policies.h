@@ -1,4 +1,4 @@
-// What nn::checkpoint_within() and optim::plan_within() try: policies for the blocks of a model.
+// Policies for the blocks of a model that nn::checkpoint_within() and optim::plan_within() try.
 #pragma once
 
 #include <array>
@@ -11,19 +11,19 @@
 
 namespace firn::nn::detail {
 
-/// From the policy that computes least to the one that keeps least.
+/// Policies from the one that computes least to the one that keeps least.
 inline constexpr std::array kFromFastest{
     BlockCheckpoints{0, Keep::inputs},   BlockCheckpoints{4, Keep::products},
     BlockCheckpoints{2, Keep::products}, BlockCheckpoints{1, Keep::products},
     BlockCheckpoints{4, Keep::inputs},   BlockCheckpoints{2, Keep::inputs},
     BlockCheckpoints{1, Keep::inputs}};
 
-/// Throws Error if there are none.
+/// Returns the blocks of a model. Throws Error if there are none.
 std::vector<Module*> blocks_of(Module& m);
-/// Returns how many are checkpointed.
+/// Returns the number of checkpointed blocks.
 std::int64_t set_blocks(const std::vector<Module*>& blocks, const BlockCheckpoints& policy);
 
-/// Settings of a model's blocks that are put back, unless they are to stay.
+/// Settings of a model's blocks, which the destructor puts back unless keep() was called.
 class BlockSettings {
  public:
   /// Throws Error if `m` has no blocks.
@@ -33,9 +33,9 @@ class BlockSettings {
   BlockSettings& operator=(const BlockSettings&) = delete;
 
   void set(const BlockCheckpoints& policy) { set_blocks(blocks_, policy); }
-  /// From now on the settings stay.
+  /// Makes the settings stay.
   void keep() noexcept { kept_ = true; }
-  /// That of the parameters.
+  /// Device of the model's parameters.
   Device device() const noexcept { return device_; }
 
  private:

@@ -24,7 +24,7 @@ class Places final : public MemberVisitor {
   std::unordered_set<const void*> all;
 };
 
-/// A copy made by the copy constructor of m's own type.
+/// Returns a copy made by the copy constructor of m's own type.
 std::unique_ptr<Module> copy_of(const Module& m) {
   const detail::ModuleTraits* const traits = m.firn_traits();
   FIRN_CHECK(traits && *traits->type == typeid(m), kOp,

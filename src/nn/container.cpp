@@ -11,7 +11,7 @@ void AnyModule::refuse_empty() {
                      "it holds no module");
 }
 
-// ---- What containers hold ----
+// ---- Contents of containers ----
 
 void detail::Parts::add(const char* what, const Module& owner, NamedPart part, bool replace) try {
   const std::string name = part.name.empty() ? std::to_string(parts_.size()) : part.name;

@@ -17,7 +17,7 @@ struct detail::Hooks {
   };
   std::vector<Entry> entries;
 
-  /// A copy of `old` (null: none) with `hook` at its end, whose id is returned in `id`.
+  /// Returns a copy of `old` (null: none) with `hook` at its end, whose id is returned in `id`.
   template <class Hook>
   static std::shared_ptr<const Hooks> with(const Hooks* old, Hook hook, HookId& id) {
     auto all = old ? std::make_shared<Hooks>(*old) : std::make_shared<Hooks>();

@@ -1,4 +1,4 @@
-// The check that FIRN_MEMBERS lists what forward() uses.
+// Checks that FIRN_MEMBERS lists the members that forward() uses.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace firn::nn {
 class detail::MemberCheck final : public autograd::OpListener {
  public:
   ~MemberCheck() override { stop(); }
-  /// Whether to check this call of `m`. Counts the call.
+  /// True if this call of `m` is to be checked. Counts the call.
   static bool due(Module& m) noexcept {
     const std::atomic_ref<std::uint8_t> left(m.member_checks_left_);
     const std::uint8_t n = left.load(std::memory_order_relaxed);
@@ -28,7 +28,7 @@ class detail::MemberCheck final : public autograd::OpListener {
   }
 
   void ran(const char* op, std::span<const Tensor* const> operands, const Tensor&) override;
-  /// Warns of what the calls of `root` have used, and nobody trains.
+  /// Warns of parameters that the calls of `root` have used and that no optimizer trains.
   void report(Module& root);
 
  private:

@@ -48,7 +48,7 @@ void require_no_optimizer(const char* op, const char* hint, const Module& m) {
   });
 }
 
-/// Throws for a module that was moved from: a change of it would be lost without a word.
+/// Throws for a module that was moved from: a change of it would be lost silently.
 void require_members(const char* op, const Module& m) {
   FIRN_CHECK(!detail::was_moved_from(m), op, "change the module that it was moved to",
              "this {} was moved from and holds nothing", m.type_name());

@@ -1,4 +1,4 @@
-// How a module is found again, wherever it was moved, and what a plan puts back of it.
+// Finds a module wherever it was moved, and puts back its settings after a plan.
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -57,7 +57,7 @@ void Module::about_to_set() {
   if (!runtime::planning()) [[likely]]
     return;
   const auto place = link_.place(*this);
-  // A copy of the hooks has none: those of now come back by a move.
+  // A copy of a HookList is empty, so the present hooks come back by a move.
   const auto hooks = std::make_shared<detail::HookList>(hooks_.again());
   runtime::at_dry_end(place.get(), [place, hooks, training = training_, autocast = autocast_,
                                     checkpoint = checkpoint_] {

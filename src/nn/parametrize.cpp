@@ -1,4 +1,4 @@
-// What weight norm and spectral norm compute. Formulas: torch.nn.utils.parametrizations.
+// Weights of weight norm and spectral norm. Formulas: torch.nn.utils.parametrizations.
 #include "firn/nn/parametrize.h"
 
 #include <cmath>

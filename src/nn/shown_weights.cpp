@@ -7,7 +7,7 @@
 namespace firn::nn::detail {
 namespace {
 
-/// Tells the optimizers of all parameters that it visits.
+/// Has the optimizers of all visited parameters show the weights of a mode.
 class Show final : public MemberVisitor {
  public:
   explicit Show(bool averaged) noexcept : averaged_(averaged) {}

@@ -1,4 +1,4 @@
-// Which values a module's weights show, where its optimizer keeps two sets of them: those of
+// Chooses the values of a module's weights where its optimizer keeps two sets of them: those of
 // training in training mode, averaged ones in evaluation mode (autograd/weight_modes.h).
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace firn::nn::detail {
 
-/// The weights of `root` and of all below it are those of its mode. Inside the call of a module
+/// Gives `root` and all modules below it the weights of its mode. Inside the call of a module
 /// nothing happens: there the outermost module's mode counts.
 void show_weights(const Module& root);
-/// The same with those of training, whatever the mode.
+/// Gives them the weights of training, whatever the mode.
 void show_training_weights(const Module& root);
 
 }  // namespace firn::nn::detail

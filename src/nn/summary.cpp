@@ -177,7 +177,7 @@ class Table {
   static constexpr std::size_t kGap = 2;
   static bool right_aligned(int column) { return column >= kCount; }
 
-  /// All parameters of a module on one line.
+  /// Puts all parameters of a module on one line.
   void join_shapes() {
     for (const auto& [row, shapes] : shapes_)
       for (const std::string& s : shapes) {
@@ -185,7 +185,7 @@ class Table {
         cell += (cell.empty() ? "" : ", ") + s;
       }
   }
-  /// One line for each parameter, if the table would be too wide.
+  /// Gives each parameter a line, if the table would be too wide.
   void stack_shapes() {
     std::vector<Row> stacked = {rows_.front()};
     for (const auto& [row, shapes] : shapes_) {
@@ -236,7 +236,7 @@ class Table {
   std::vector<std::array<std::string, 3>> totals_;
 };
 
-/// With output shapes, if there is a call that produces them.
+/// Makes the table, with output shapes if there is a call that produces them.
 std::string summarize(Module& root, const CallTensors& inputs,
                       const std::function<void()>& run) try {
   const std::vector<TreeModule> tree = tree_of(root);

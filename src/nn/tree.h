@@ -1,4 +1,4 @@
-// A module's tree as a flat list: the start of every walk over a model (parameters, train, to,
+// A module's tree as a flat list, from which every walk over a model starts (parameters, train, to,
 // summary).
 #pragma once
 
@@ -16,8 +16,8 @@ struct TreeTensor {
   std::string path;  ///< from the root, e.g. "fc1.weight"
   Tensor tensor;
   bool buffer = false;
-  OnConversion on_conversion = OnConversion::follow;  ///< of a buffer
-  bool of_cycle = false;                              ///< of a buffer
+  OnConversion on_conversion = OnConversion::follow;  ///< how Module::to() converts a buffer
+  bool of_cycle = false;                              ///< true for a buffer of an optimizer's cycle
   std::string tied_to;  ///< the earlier path of the same tensor, if there is one
 };
 
@@ -45,18 +45,18 @@ inline std::vector<TreeModule> tree_of(const Module& root) {
   return tree_of(const_cast<Module&>(root));
 }
 
-/// Whether a path ends in the number of an element, as "blocks.1" does.
+/// True if a path ends in the number of an element, as "blocks.1" does.
 bool is_element(std::string_view path);
-/// "blocks.1, blocks.2 share all parameters with blocks.0", of elements of one list that are
-/// modules of their own; empty if there are none.
+/// Returns "blocks.1, blocks.2 share all parameters with blocks.0" for elements of one list that
+/// are modules of their own; empty if there are none.
 std::string shared_elements(const std::vector<TreeModule>& tree);
-/// Warns of them, once for each such text in a process.
+/// Warns of such elements, once for each text in a process.
 void warn_of_shared_elements(const Module& root, const std::vector<TreeModule>& tree);
 
-/// "Linear(784, 10)"; "Linear(moved from)" for a module that was moved from and has no members to
-/// describe.
+/// Returns "Linear(784, 10)"; "Linear(moved from)" for a module that was moved from and has no
+/// members to describe.
 std::string described(const Module& m);
-/// What described() has in brackets.
+/// Returns the text that described() has in brackets.
 std::string repr_of(const Module& m);
 
 /// Calls fn for every tensor of the tree, once each.
@@ -83,7 +83,7 @@ class EvalScope {
   std::vector<std::pair<Module*, bool>> before_;
 };
 
-/// While it lives, all modules are in training mode.
+/// While alive, all modules are in training mode.
 class TrainScope : public EvalScope {
  public:
   explicit TrainScope(const std::vector<TreeModule>& tree) : EvalScope(tree, true) {}

@@ -47,7 +47,7 @@ std::uint64_t random_words(std::int64_t rows, std::int64_t m) {
       checked_product("attention", rows, math::attention_row_words(m)));
 }
 
-/// Whether t broadcasts to a shape of 4 axes.
+/// True if t broadcasts to a shape of 4 axes.
 bool broadcasts_to(const Tensor& t, const Shape& pairs) {
   if (t.rank() > 4) return false;
   for (int i = 1; i <= t.rank(); ++i)
@@ -55,7 +55,7 @@ bool broadcasts_to(const Tensor& t, const Shape& pairs) {
   return true;
 }
 
-/// Checks the bias of the scores `pairs` of queries in the dtype of q, which is that after casts.
+/// Checks the bias of the scores `pairs` of queries in the dtype of q after casts.
 void check_bias(const Tensor& bias, const Tensor& q, const Shape& pairs) {
   if (!bias.defined()) return;
   FIRN_CHECK(bias.dtype() != boolean, "attention", "give it as mask",
@@ -108,8 +108,8 @@ void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
   check_device("mask", o.mask);
 }
 
-/// The bias as the op reads it: under autocast one of 16 bits gets the guard's dtype, and f32
-/// stays.
+/// Returns the bias as the op reads it: under autocast a 16-bit bias gets the guard's dtype, and an
+/// f32 one stays.
 Tensor bias_of(const AttentionOptions& o) {
   if (!o.bias.defined() || size_of(o.bias.dtype()) != 2) return o.bias;
   const Autocasted in(Policy::lower, o.bias);
@@ -135,7 +135,7 @@ ConstView view_of(const Tensor& t) { return t.defined() ? t.view() : ConstView{}
 ConstView pairs_view(const Tensor& t, const Shape& pairs) {
   return t.defined() ? broadcast_to(t.view(), pairs) : ConstView{};
 }
-/// The gradient of a bias with an axis for each of the scores'.
+/// The gradient of a bias, seen with an axis for each axis of the scores.
 View with_four_axes(View v) {
   while (v.rank() < 4) {
     v.shape.insert(0, 1);
@@ -165,12 +165,12 @@ ConstView positions_view(const Tensor& positions) {
   return v;
 }
 
-/// The gradients of q, k, v and the bias. One that is an input several times cannot be written by
-/// one kernel call: each of its gradients is computed by itself in the compute dtype, and their sum
-/// is added.
+/// The gradients of q, k, v and the bias. One kernel call cannot write the gradient of a tensor
+/// that is an input several times. Its gradients are computed separately in the compute dtype, and
+/// their sum is added.
 class Gradients {
  public:
-  /// first[i]: the first of the inputs with the same node as input i.
+  /// first[i] is the first of the inputs with the same node as input i.
   Gradients(Backward& b, const std::array<int, kInputs>& first) : b_(b), first_(first) {
     for (int i = 0; i < kInputs; ++i) shared_[first[i]] |= first[i] != i;
   }
@@ -212,7 +212,7 @@ class Gradients {
   std::array<Tensor, kInputs> own_, kept_;
 };
 
-/// For each input, the first one that has the same node.
+/// Returns, for each input, the first one that has the same node.
 std::array<int, kInputs> first_with_node(const std::array<const Tensor*, kInputs>& inputs) {
   std::array<int, kInputs> first{};
   for (std::size_t i = 0; i < kInputs; ++i) {

@@ -33,7 +33,7 @@ std::optional<DType> autocast_dtype() noexcept { return autograd::autocast_mode(
 namespace ops::detail {
 namespace {
 
-/// The dtype in which a policy runs these operands.
+/// Returns the dtype in which a policy runs these operands.
 DType target_dtype(Policy policy, std::span<const Tensor*> operands) {
   if (policy == Policy::lower) return thread_context.op_mode.autocast_dtype;
   if (policy == Policy::fp32) return f32;

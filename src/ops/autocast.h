@@ -18,7 +18,7 @@ using Policy = math::Autocast;
 
 inline bool autocast_on() noexcept { return thread_context.op_mode.autocast; }
 
-/// Whether autocast converts tensors of this dtype. It does not convert f64, for gradient checks,
+/// True if autocast converts tensors of this dtype. It does not convert f64, for gradient checks,
 /// or integers.
 constexpr bool castable(DType t) noexcept { return t == f16 || t == bf16 || t == f32; }
 
@@ -52,7 +52,7 @@ class Autocasted {
   std::array<const Tensor*, N> now_;
   std::array<Tensor, N> casts_;
 };
-/// The same for a list.
+/// Returns the operands of a list as the op reads them.
 std::vector<Tensor> autocasted(Policy policy, std::span<const Tensor> operands);
 template <class... T>
 Autocasted(Policy, const T&...) -> Autocasted<static_cast<int>(sizeof...(T))>;

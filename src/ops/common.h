@@ -1,4 +1,4 @@
-// Shared by all files of ops: checks on operands, and common names.
+// Checks on operands, and common names, for all files of ops.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ using autograd::Saved;
 /// and products of two such numbers fit in 64 bits.
 inline constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>::max();
 
-/// The stream on which the op's kernels run.
+/// Returns the stream on which the op's kernels run.
 inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }
 
-/// Throws if x has a dtype that is stored only.
+/// Throws unless the dtype of x supports arithmetic.
 void require_computed(const char* op, const Tensor& x);
 
-/// For profiles: an op has ended that calls neither record() nor unrecorded().
+/// Notifies profiles that an op has ended that calls neither record() nor unrecorded().
 inline void ended(const char* op) noexcept {
   if (runtime::recording_spans()) [[unlikely]]
     runtime::end_operation(op);
@@ -51,11 +51,11 @@ MemoryFormat result_format(const Shape& shape, const Operands&... operands) noex
 /// Throws Error naming `op` and both operands if dtypes or devices differ. An op under autocast
 /// calls it with the operands after casts; without `casts` no autocast casts them.
 void require_same(const char* op, const Tensor& a, const Tensor& b, bool casts = true);
-/// The same for the factors of a product before casts: under autocast, dtypes may differ.
+/// Checks the factors of a product before casts: under autocast, dtypes may differ.
 void require_factors(const char* op, const Tensor& a, const Tensor& b);
-/// Throws unless `dtype` can hold `number`. Integer dtypes hold the integers of their range, i64
-/// only those up to 2^53, which double represents exactly. bool holds 0 and 1. Floating dtypes hold
-/// all numbers but finite ones that would become infinite.
+/// Throws unless `dtype` can hold `number`. Integer dtypes hold the integers of their range, but
+/// i64 only those up to 2^53, which double represents exactly. bool holds 0 and 1. Floating dtypes
+/// hold all numbers but finite ones that would become infinite.
 void require_holds(const char* op, DType dtype, double number);
 /// Throws unless a tensor can have `rank` axes; the message shows `parts`, which give the axes.
 template <class... Parts>
@@ -72,8 +72,9 @@ void require_floating(const char* op, const Tensor& t);
 /// Throws if t is undefined or not i64 or i32 (or u8, if `allow_u8`).
 void require_index(const char* op, const Tensor& t, bool allow_u8 = false);
 
-/// compute(operands), of 16-bit operands in f32 and then rounded: for an op made of several, which
-/// would each round. Operands have one dtype. Under autocast those several choose their dtypes.
+/// Returns compute(operands), with 16-bit operands in f32 and the result rounded. An op made of
+/// several ops uses it, since each of these would round. Operands have one dtype. Under autocast
+/// those several choose their dtypes.
 template <class Fn, class... Operands>
 Tensor rounded_once(Fn&& compute, const Tensor& first, const Operands&... others) {
   const DType dtype = first.dtype(), wide = compute_dtype(dtype);
@@ -82,11 +83,11 @@ Tensor rounded_once(Fn&& compute, const Tensor& first, const Operands&... others
 }
 
 /// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`, recorded as `op`. The operands
-/// are checked, but for the values of the index.
+/// are checked, except for the values of the index.
 Tensor take_along(const char* op, const Tensor& x, int axis, const Tensor& index);
 
-/// The shape of x with so many elements more around each axis. Throws Error naming `op` unless both
-/// lists have a count, 0 or more, for every axis.
+/// Returns the shape of x with these numbers of elements added around each axis. Throws Error
+/// naming `op` unless both lists have a count, 0 or more, for every axis.
 Shape padded_shape(const char* op, const Tensor& x, const Axes& before, const Axes& after);
 
 /// Sums `contribution`, which has a broadcast shape, over the axes along which input i was

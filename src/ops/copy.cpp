@@ -23,7 +23,7 @@ Tensor converted(const char* op, const Tensor& x, DType dtype,
                            [](GraphBackward& b) { b.add(0, b.grad()); }));
 }
 
-/// Whole-tensor writes are not recorded: who asks for attributes is told before and after.
+/// Whole-tensor writes are not recorded: the sink of attributes is notified before and after.
 void writes_number(const char* op, const Tensor& x, double value) {
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"target", &x}, {"value", value}});

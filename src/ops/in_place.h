@@ -1,5 +1,5 @@
-// Shared by in-place operations. If one is recorded, it points the handle at a new tensor on the
-// same storage, so that the new node is separate from the previous one.
+// Helpers of in-place operations. A recorded one points the handle at a new tensor on the same
+// storage, so that the new node is separate from the previous one.
 #pragma once
 
 #include "kernels/copy.h"
@@ -8,15 +8,15 @@
 
 namespace firn::ops {
 
-/// An unrecorded copy of the present values, for reads that must not see the operation's writes.
+/// Returns an unrecorded copy of the present values, for reads that must not see later writes.
 inline Tensor values_now(const Tensor& x) {
   Tensor copy = empty(x.shape(), x.dtype(), x.device());
   kernels::copy(x.view(), copy.mutable_view(), stream_of(x));
   return copy;
 }
 
-/// `operand`, or a copy of it if writing `x` element by element would overwrite elements yet to be
-/// read. `operand` broadcasts to x's shape.
+/// Returns `operand`, or a copy of it if writing `x` element by element would overwrite elements
+/// yet to be read. `operand` broadcasts to x's shape.
 inline Tensor readable_beside(const Tensor& x, const Tensor& operand) {
   const bool moves = disturbs(x.view(), broadcast_to(operand.view(), x.shape()));
   return moves ? values_now(operand) : operand;

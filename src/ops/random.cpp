@@ -16,7 +16,7 @@ namespace {
 
 using namespace ops;
 
-/// A recording could only repeat the numbers of this one run.
+/// Reports that a recording cannot repeat the op: it would have the numbers of this one run.
 void drawing(const char* op) {
   if (autograd::wants_attributes()) [[unlikely]]
     thread_context.attributes->cannot_repeat(

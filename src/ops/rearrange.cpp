@@ -1,5 +1,5 @@
-// Operations that move elements, made of views, joins and reads at positions: none has a kernel of
-// its own.
+// Operations that move elements, made of views, joins and reads at positions. They have no kernels
+// of their own.
 #include "firn/ops/rearrange.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using namespace ops;
 
 namespace {
 
-/// Two different axes of x.
+/// Returns two different axes of x.
 std::pair<int, int> two_axes(const char* op, const Tensor& x, std::int64_t first,
                              std::int64_t second) {
   const int a = normalize_axis(op, first, x.rank()), b = normalize_axis(op, second, x.rank());
@@ -25,7 +25,7 @@ std::pair<int, int> two_axes(const char* op, const Tensor& x, std::int64_t first
   return {a, b};
 }
 
-/// x where column - row compares to `diagonal` as asked, else 0.
+/// Returns x on one side of the diagonal, else 0.
 Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower) {
   require_computed(op, x);
   FIRN_CHECK(x.rank() >= 2, op, "a matrix has two axes", "{} has no matrices", describe(x));
@@ -37,7 +37,7 @@ Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool low
   return where(lower ? le(columns, rows) : ge(columns, rows), x, 0);
 }
 
-/// For each place of a padded axis, the position on x's axis of size n that it shows: i64.
+/// Returns, for each place of a padded axis, the position on x's axis of size n that it shows: i64.
 Tensor shown_positions(std::int64_t n, std::int64_t before, std::int64_t after, PadMode mode,
                        Device device) {
   const Tensor place = arange(
@@ -360,7 +360,7 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode)
     last = i;
   }
   if (last < 0) return clone(x);
-  if (first >= 2 && x.is_channels_last() && !x.is_contiguous()) {  // the same in memory's order
+  if (first >= 2 && x.is_channels_last() && !x.is_contiguous()) {  // pads in the order of memory
     const auto moved = [](Axes counts) {
       counts.erase(1);
       counts.push_back(0);

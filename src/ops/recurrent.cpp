@@ -25,7 +25,7 @@ using namespace ops;
 
 constexpr const char* kOp = "recurrent";
 
-/// Sizes of a call, and where things lie.
+/// Sizes of a call, and places of its data.
 struct Layout {
   RecurrentCell cell;
   std::int64_t steps, batch, n, p;
@@ -34,11 +34,11 @@ struct Layout {
   kernels::CellSizes sizes() const { return kernels::cell_sizes(cell); }
   std::int64_t states() const { return (steps + 1) * batch * p; }
   std::int64_t numel() const { return states() + (sizes().has_c ? batch * n : 0); }
-  /// The place of step i, counted as they are computed, in time.
+  /// Returns the place in time of step i, counted in the order of computation.
   std::int64_t time(std::int64_t i) const { return reverse ? steps - 1 - i : i; }
-  /// Which row of the states holds the state before step i; row i + 1 is the one after.
+  /// Returns the row that holds the state before step i; row i + 1 is the one after.
   std::int64_t row(std::int64_t i) const { return reverse ? steps - i : i; }
-  /// The first of the rows that hold the states before all steps, or after them.
+  /// Returns the first of the rows that hold the states before all steps, or after them.
   std::int64_t first_before() const { return reverse ? 1 : 0; }
   std::int64_t first_after() const { return reverse ? 0 : 1; }
 
@@ -51,7 +51,7 @@ struct Layout {
   }
 };
 
-/// Row i of a dense [rows, a, b], or of [rows, a]. A tensor with fewer rows holds the last ones.
+/// Returns row i of a dense [rows, a, b], or of [rows, a]. One with fewer rows holds the last.
 View row_of(const Tensor& t, std::int64_t i) {
   View v = t.mutable_view();
   v.data = static_cast<char*>(v.data) +
@@ -63,7 +63,7 @@ View row_of(const Tensor& t, std::int64_t i) {
 ConstView maybe_row(const Tensor& t, std::int64_t i) {
   return t.defined() ? ConstView(row_of(t, i)) : ConstView{};
 }
-/// `count` rows of [rows, batch, n] from `first` on, as a matrix.
+/// Returns `count` rows of [rows, batch, n] from `first` on, as a matrix.
 Tensor rows_of(const Tensor& t, std::int64_t first, std::int64_t count) {
   const std::int64_t batch = t.size(1), n = t.size(2);
   return t.as_strided({count * batch, n}, {n, 1},
@@ -153,7 +153,7 @@ void check(RecurrentCell cell, const Tensor& gates, const Tensor& weight,
                "lengths[{}] is {}, and there are {} steps", i, lengths[i], gates.size(0));
 }
 
-/// Whether step t of a sequence is one of its own: bool [steps, batch].
+/// True where step t belongs to a sequence: bool [steps, batch].
 Tensor alive_steps(const Tensor& lengths, std::int64_t steps) {
   if (!lengths.defined()) return {};
   const NoGrad guard;
@@ -161,7 +161,7 @@ Tensor alive_steps(const Tensor& lengths, std::int64_t steps) {
   return contiguous(lt(unsqueeze(times, 1), unsqueeze(lengths, 0)));
 }
 
-/// What the forward pass works on, and what backward needs of it.
+/// Tensors of the forward pass, and those that backward needs.
 struct Pass {
   Layout at;
   Tensor gates, weight, bias, projection, alive;

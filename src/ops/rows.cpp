@@ -56,7 +56,7 @@ void require_parameter(const char* op, const char* name, const Tensor& p, const 
       describe(x));
 }
 
-/// Both normalisations; `center` subtracts the mean (layer_norm).
+/// Computes both normalisations; `center` subtracts the mean (layer_norm).
 Tensor norm_rows(const char* op, const Tensor& x_given, const Tensor& weight_given,
                  const Tensor& bias_given, double eps, bool center) {
   const Autocasted in(Policy::fp32, x_given, weight_given, bias_given);

@@ -12,7 +12,7 @@ using namespace ops;
 
 namespace {
 
-/// Uniform in (0, 1), in f64: the 2^32 numbers of a word, moved off both ends.
+/// Returns uniform numbers in (0, 1), in f64: the 2^32 numbers of a word, moved off both ends.
 Tensor inside_unit(const Shape& shape, Device device, Generator& g) {
   return rand(shape, {.dtype = f64, .device = device, .generator = &g}) + 0x1p-33;
 }
@@ -21,7 +21,7 @@ Tensor noise(const Shape& shape, DType dtype, Device device, Generator& g) {
   return cast(-log(-log(inside_unit(shape, device, g))), dtype);
 }
 
-/// Scores of which the largest are a sample of the classes. NaN would be the largest of all.
+/// Returns scores whose largest are a sample of the classes. NaN would be the largest of all.
 Tensor perturbed(const Tensor& logits, Generator& g) {
   const DType wide = compute_dtype(logits.dtype());
   const Tensor x = cast(logits.detach(), wide);
@@ -97,7 +97,7 @@ Tensor gumbel_softmax(const Tensor& logits, const GumbelSoftmaxOptions& options)
   Generator& g = options.generator ? *options.generator : default_generator();
   const DType wide = compute_dtype(logits.dtype());
   const Tensor z = cast(logits, wide) + noise(logits.shape(), wide, logits.device(), g);
-  // The largest is 0, whatever it is divided by.
+  // The largest is 0 whatever the divisor is.
   const Tensor above = z - max(z.detach(), axis, true);
   const Tensor soft = cast(softmax(above / options.temperature, axis), logits.dtype());
   if (!options.hard) return soft;

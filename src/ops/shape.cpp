@@ -39,7 +39,7 @@ bool view_strides(const Tensor& x, const Shape& shape, Strides& out) {
   return true;
 }
 
-/// The most pieces that split() makes: each is a tensor of its own.
+/// Largest number of pieces that split() makes: each is a tensor of its own.
 constexpr std::int64_t kMostPieces = std::int64_t{1} << 24;
 
 Shape infer_shape(const Tensor& x, Shape shape) {
@@ -80,7 +80,7 @@ Tensor permute_view(const Tensor& x, const Axes& order) {
   return x.as_strided(shape, strides);
 }
 
-/// Zeros of `shape` with t at first, first + step, ... along an axis, in recorded operations.
+/// Returns zeros of `shape` with t at first, first + step, ... along an axis, with recording.
 Tensor placed(const Tensor& t, const Shape& shape, int axis, std::int64_t first,
               std::int64_t step) {
   if (step == 1 || t.size(axis) <= 1) {

@@ -9,7 +9,7 @@
 
 namespace firn::ops {
 
-/// Throws Error, naming `op` and the option, if `value` is not 0, but 0 for tensors of `dtype`: all
+/// Throws Error, naming `op` and the option, if `value` is not 0, but 0 for tensors of `dtype`. All
 /// but f64 ones are computed in f32, in which subnormal numbers are 0. So are those of f64 in f64.
 inline void require_seen(const char* op, const char* name, double value, DType dtype) {
   const bool wide = dtype == DType::f64;

@@ -8,7 +8,7 @@
 
 namespace firn::ops {
 
-/// In a plan of a step until its end.
+/// Sets a switch. In a plan of a step it holds until the plan's end.
 inline void set_switch(std::atomic<bool>& which, bool on) noexcept {
   if (runtime::planning()) {
     try {

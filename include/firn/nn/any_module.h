@@ -12,7 +12,7 @@
 namespace firn::nn {
 
 namespace detail {
-/// AnyModule cannot hold it: it is no module, or a Module whose own type is not known.
+/// AnyModule cannot hold an M that does not derive from Module, or Module itself.
 template <class M>
 concept NoModule = !std::is_base_of_v<Module, M> || std::is_same_v<Module, M>;
 }  // namespace detail
@@ -32,7 +32,7 @@ class AnyModule {
  public:
   AnyModule() noexcept = default;
   AnyModule(std::nullptr_t) noexcept {}  // NOLINT: meant to convert
-  /// By value. A Module& is refused, because copying it would slice the module.
+  /// Takes the module by value. A Module& is refused, because copying it would slice the module.
   template <class M>
   requires(std::is_base_of_v<Module, M> && !std::is_same_v<Module, M>)
       AnyModule(M module)  // NOLINT: meant to convert
@@ -43,7 +43,7 @@ class AnyModule {
   requires(std::is_base_of_v<Module, M>)
       AnyModule(std::shared_ptr<M> module)  // NOLINT: meant to convert
       : module_(std::move(module)) {}
-  /// A type that is no module does not compile. nn::Lambda makes a module of a function.
+  /// A type that is not a module does not compile. nn::Lambda makes a module of a function.
   template <detail::NoModule M>
   AnyModule(M) = delete;  // give a type derived from nn::Module, or a std::shared_ptr to one
 
@@ -58,9 +58,9 @@ class AnyModule {
     return *this;
   }
 
-  /// Null if it holds none.
+  /// Returns the module, or null if there is none.
   Module* get() const noexcept { return module_.get(); }
-  /// The module. Throws Error if there is none.
+  /// Returns the module. Throws Error if there is none.
   Module& operator*() const { return *held(); }
   Module* operator->() const { return held(); }
   explicit operator bool() const noexcept { return module_ != nullptr; }

@@ -41,7 +41,7 @@ using ForwardPreHook = std::function<void(Module& module, const CallTensors& inp
 /// Runs after forward(): may look at the outputs, or replace them.
 using ForwardHook =
     std::function<void(Module& module, const CallTensors& inputs, const CallTensors& outputs)>;
-/// Identifies a hook for Module::remove_hook(); no two hooks have the same.
+/// Identifies a hook for Module::remove_hook(); no two hooks have the same id.
 using HookId = std::uint64_t;
 
 namespace detail {
@@ -63,7 +63,7 @@ class HookList {
   HookId add(ForwardPreHook hook);
   HookId add(ForwardHook hook);
   bool remove(HookId id);
-  /// The present hooks; one that a hook adds runs from the next call on.
+  /// Returns the present hooks. A hook that another hook adds runs from the next call on.
   std::shared_ptr<const Hooks> all() const noexcept { return hooks_; }
   /// Returns a list with the same hooks.
   HookList again() const noexcept {
@@ -76,15 +76,15 @@ class HookList {
   std::shared_ptr<const Hooks> hooks_;  ///< null: none. Replaced as a whole, never changed
 };
 
-/// Which path a module has in reports of memory (memory/report.h), as far as that is known. A copy
-/// and a module that was moved are other modules: theirs is not known yet.
+/// Path of a module in reports of memory (memory/report.h), once it is known. A copy and a module
+/// that was moved are other modules, whose paths are not known yet.
 class PathLabel {
  public:
   PathLabel() noexcept;
   PathLabel(const PathLabel&) noexcept : PathLabel() {}
   PathLabel& operator=(const PathLabel&) noexcept { return *this; }
 
-  /// The label in calls of this outermost module; 0: not known.
+  /// Returns the label in calls of this outermost module; 0: not known.
   std::uint32_t under(const PathLabel& root) const noexcept {
     const std::uint64_t known = known_.load(std::memory_order_relaxed);
     return known >> 32 == root.number_ ? static_cast<std::uint32_t>(known) : 0;
@@ -94,7 +94,7 @@ class PathLabel {
   }
 
  private:
-  std::uint32_t number_;                 ///< of this object alone
+  std::uint32_t number_;                 ///< unique number of this object
   std::atomic<std::uint64_t> known_{0};  ///< the root's number and the label
 };
 
@@ -110,18 +110,18 @@ class ModuleLink {
   ModuleLink& operator=(ModuleLink&& from) noexcept;
   ~ModuleLink() { cut(); }
 
-  /// The place of the module that has this link as a member.
+  /// Returns the place of the module that has this link as a member.
   std::shared_ptr<const Place> place(Module& m);
   /// Throws Error if the module was destroyed or assigned to.
   static Module& at(const Place& place);
-  /// Null if it was.
+  /// Returns null if the module was destroyed or assigned to.
   static Module* find(const Place& place) noexcept;
 
  private:
   void take(ModuleLink& from) noexcept;
   void cut() noexcept;
 
-  std::shared_ptr<Place> place_;  ///< null if nobody has asked for it
+  std::shared_ptr<Place> place_;  ///< null until place() is called
 };
 
 /// Alive during a call of a module: applies its autocast mode, adds its path to errors, and names
@@ -134,15 +134,15 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  /// Whether before() and after() have anything to do.
+  /// True if before() and after() have anything to do.
   bool watched() const noexcept { return watched_; }
   void before(const CallTensors& inputs);
   void after(const CallTensors& inputs, const CallTensors& outputs);
-  /// Whether set_checkpoint() applies: forward() is to be called by checkpoint().
+  /// True if set_checkpoint() applies: checkpoint() is to call forward().
   bool checkpointed() const noexcept;
   const CheckpointOptions& checkpoint_options() const noexcept;
 
-  /// For an error that passes through: the innermost call notes its module's path in it.
+  /// Notes the path of the innermost called module in an error that passes through.
   void failed(Error& e) const noexcept;
 
   Module& module() const noexcept { return module_; }
@@ -151,7 +151,7 @@ class Call {
  private:
   std::uint32_t label() const noexcept;
 
-  /// The call inside of a checkpoint: noted, or made as it was noted.
+  /// Records the call in the checkpoint's trace, or repeats it as recorded during recomputation.
   void join_trace();
 
   Module& module_;
@@ -159,18 +159,18 @@ class Call {
   Module& root_;  ///< the outermost module that is being called
   std::uint32_t label_, label_before_;
   bool watched_ = false;
-  bool reads_ = false;  ///< a scope in which weights are lent (autograd/reading.h)
-  bool again_ = false, training_before_ = false;  ///< a checkpoint is computed again
-  std::size_t note_ = 0;                          ///< the number of the call in the checkpoint
+  bool reads_ = false;  ///< the call opened a scope that may gather weights (autograd/reading.h)
+  bool again_ = false, training_before_ = false;  ///< true while a checkpoint is recomputed
+  std::size_t note_ = 0;                          ///< index of the call in the checkpoint's trace
   std::optional<Autocast> mode_;
   std::unique_ptr<MemberCheck> check_;
-  std::optional<runtime::Span> span_;  ///< if a profile is made
+  std::optional<runtime::Span> span_;  ///< set if a profile is recorded
 };
 
 /// Throws Error: a call of `m` has arguments that checkpoint() cannot keep.
 [[noreturn]] void refuse_checkpoint(const Module& m);
 
-/// Throws OutOfMemory: the heap has no memory left for `what`. For what a template allocates.
+/// Throws OutOfMemory: the heap has no memory left for `what`. Templates call it.
 [[noreturn]] void out_of_memory(const char* what);
 
 template <class T>
@@ -198,7 +198,7 @@ concept StateLike = requires(T& t) {
 };
 
 /// Adds the tensors in `value`: a Tensor, a Loss, the state of a recurrent layer, or an optional,
-/// vector, array, pair or tuple of tensors. Anything else has none.
+/// vector, array, pair or tuple of tensors. Other types hold no tensors.
 template <class T>
 void collect(CallTensors& list, T& value) {
   if constexpr (std::is_const_v<T>) {

@@ -24,24 +24,24 @@ struct NamedPart {
 
 namespace detail {
 
-/// What the containers hold: modules in order, with names or numbers.
+/// Contents of a container: modules in order, with names or numbers.
 class Parts {
  public:
-  /// Adds a part to `owner`, named `what` in errors, in its mode; an empty name stands for its
-  /// number. Throws Error if it is null, holds the owner, or if the name is taken or not valid;
-  /// `replace` takes the place of a part of that name instead.
+  /// Adds a part to `owner`, which errors call `what`, and sets it to the owner's mode. An empty
+  /// name stands for the part's number. With `replace` the part takes the place of a part of that
+  /// name. Throws Error if it is null, holds the owner, or if the name is taken or not valid.
   void add(const char* what, const Module& owner, NamedPart part, bool replace = false);
-  /// Throws Error if there is none.
+  /// Returns a part. Throws Error if there is no such part.
   Module& at(const char* what, std::size_t index) const;
   Module& at(const char* what, std::string_view name) const;
-  /// at() as an M. Throws Error if it is of another type.
+  /// Returns at() as an M. Throws Error if its type is another.
   template <std::derived_from<Module> M, class Key>
   M& as(const char* what, Key key) const {
     Module& m = at(what, key);
     if (M* typed = dynamic_cast<M*>(&m)) return *typed;
     wrong_type(what, key, m);
   }
-  /// The number of the part of that name, or size().
+  /// Returns the number of the part of that name, or size().
   std::size_t find(std::string_view name) const;
   std::string name_of(std::size_t index) const;
   void erase(std::size_t index);
@@ -74,33 +74,33 @@ class Sequential : public Module {
            (!std::same_as<Ms, Sequential> && ...)) explicit Sequential(Ms... modules) {
     (push_back(std::move(modules)), ...);
   }
-  /// The same with names. Throws Error if one is taken twice, empty, or has a dot.
+  /// Takes modules with names. Throws Error if one is taken twice, empty, or has a dot.
   explicit Sequential(std::initializer_list<NamedPart> parts);
 
-  /// By value. A Module& is refused, because copying it would slice the module. If this Sequential
-  /// is in evaluation mode, the module is set to it too.
+  /// Takes the module by value. A Module& is refused, because copying it would slice the module. If
+  /// this Sequential is in evaluation mode, the module is set to it too.
   template <std::derived_from<Module> M>
   requires(!std::same_as<M, Module>) void push_back(M module) {
     parts_.add(kName, *this, {"", AnyModule(std::move(module))});
   }
-  /// For a shared module: copies of the Sequential hold the same one. Throws Error if it is null,
+  /// Adds a shared module: copies of the Sequential hold the same one. Throws Error if it is null,
   /// or if it is this Sequential or holds it.
   void push_back(std::shared_ptr<Module> module);
-  /// A module with a name. Throws Error if the name is taken, empty, or has a dot.
+  /// Adds a module with a name. Throws Error if the name is taken, empty, or has a dot.
   void push_back(std::string name, AnyModule module);
 
   std::size_t size() const noexcept { return parts_.size(); }
   bool empty() const noexcept { return parts_.size() == 0; }
-  /// The module at `index`, or of that name. Throws Error if there is none.
+  /// Returns the module at `index`, or the one of that name. Throws Error if there is none.
   Module& operator[](std::size_t index) const { return parts_.at(kName, index); }
   Module& operator[](std::string_view name) const { return parts_.at(kName, name); }
-  /// The module at `index` with its own type: `net.at<nn::Linear>(1).weight`. Throws Error if it is
-  /// of another type.
+  /// Returns the module at `index` with its own type: `net.at<nn::Linear>(1).weight`. Throws Error
+  /// if its type is another.
   template <std::derived_from<Module> M>
   M& at(std::size_t index) const {
     return parts_.as<M>(kName, index);
   }
-  /// The same by its name.
+  /// Returns the module of that name with its own type.
   template <std::derived_from<Module> M>
   M& at(std::string_view name) const {
     return parts_.as<M>(kName, name);
@@ -126,22 +126,22 @@ class ModuleDict : public Module {
   /// Throws Error if a name is taken twice, empty, or has a dot.
   explicit ModuleDict(std::initializer_list<NamedPart> parts);
 
-  /// Adds a module, or puts it in the place of that with this name. If the dictionary is in
-  /// evaluation mode, the module is set to it too. Throws Error if the module is null or holds the
-  /// dictionary, and if the name is empty or has a dot.
+  /// Adds a module, or replaces the one of this name. If the dictionary is in evaluation mode, the
+  /// module is set to it too. Throws Error if the module is null or holds the dictionary, and if
+  /// the name is empty or has a dot.
   void set(std::string name, AnyModule module);
   /// Removes the module of that name. Throws Error if there is none.
   void remove(std::string_view name);
 
-  /// Whether there is a module of that name.
+  /// True if there is a module of that name.
   bool contains(std::string_view name) const { return parts_.find(name) != parts_.size(); }
-  /// In order.
+  /// Returns the names in order.
   std::vector<std::string> names() const;
   std::size_t size() const noexcept { return parts_.size(); }
   bool empty() const noexcept { return parts_.size() == 0; }
-  /// Throws Error if there is none.
+  /// Returns the module of that name. Throws Error if there is none.
   Module& operator[](std::string_view name) const { return parts_.at(kName, name); }
-  /// The module with its own type. Throws Error if it is of another type.
+  /// Returns the module with its own type. Throws Error if its type is another.
   template <std::derived_from<Module> M>
   M& at(std::string_view name) const {
     return parts_.as<M>(kName, name);

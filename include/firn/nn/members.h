@@ -17,20 +17,20 @@ class Module;
 /// Receives a module's members from FIRN_MEMBERS, in the order in which they are listed.
 class MemberVisitor {
  public:
-  /// A tensor that is trained.
+  /// Receives a tensor that is trained.
   virtual void parameter(std::string_view name, Parameter& p) = 0;
-  /// A tensor that belongs to the state and is not trained.
+  /// Receives a tensor that belongs to the state and is not trained.
   virtual void buffer(std::string_view name, Buffer& b) = 0;
-  /// A part that is a module itself.
+  /// Receives a part that is a module itself.
   virtual void module(std::string_view name, Module& m) = 0;
-  /// A random stream of the module's own.
+  /// Receives a random stream of the module's own.
   virtual void generator(std::string_view, Generator&) {}
 
-  // Before a member held by std::shared_ptr is visited, it is replaced by the result of these; null
-  // keeps it. clone() uses them.
-  /// For a member that is a module: the module that takes its place; null keeps it.
+  // clone() replaces a member held by std::shared_ptr by the result of these functions before the
+  // member is visited.
+  /// Returns the module that takes the place of a member; null keeps the member.
   virtual std::shared_ptr<Module> own_module(const std::shared_ptr<Module>&) { return nullptr; }
-  /// Where the copy of an object that is no module is kept; empty at first.
+  /// Returns the place that holds the copy of an object that is not a module; it is empty at first.
   virtual std::shared_ptr<void>* own_slot(const void*) { return nullptr; }
 
  protected:
@@ -59,7 +59,7 @@ inline constexpr bool kShared = false;
 template <class T>
 inline constexpr bool kShared<std::shared_ptr<T>> = true;
 
-/// Whether a T can be copied. std::is_copy_constructible is true for
+/// True if a T can be copied. std::is_copy_constructible is true for
 /// std::vector<std::unique_ptr<T>> too, whose copy does not compile.
 template <class T>
 constexpr bool copyable() {
@@ -85,10 +85,10 @@ struct MemberTypes {
 template <class... Ts>
 MemberTypes<Ts...> member_types(Ts&...);
 
-/// What FIRN_MEMBERS knows about the type that contains it.
+/// Facts about the type that contains FIRN_MEMBERS.
 struct ModuleTraits {
   const std::type_info* type;
-  Module* (*copy)(const Module&);  ///< by the copy constructor; null if there is none
+  Module* (*copy)(const Module&);  ///< uses the copy constructor; null if there is none
   bool own_call;  ///< the type has a call operator of its own, which hides Module's
 };
 

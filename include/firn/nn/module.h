@@ -56,7 +56,7 @@ class MovedFrom {
 /// from `original`, by copies of its own.
 void separate(Module& copy, const Module& original);
 [[noreturn]] void refuse_slicing(const Module& m);
-/// Whether `m` was moved from and so holds nothing.
+/// Returns true if `m` was moved from and so holds nothing.
 bool was_moved_from(const Module& m) noexcept;
 
 template <class M>
@@ -70,11 +70,11 @@ class CallOf;
 ///
 /// A module keeps no pointer to its members, so it may be copied, moved and held in containers. A
 /// copy has the same parameters (handles are copied, not elements): `std::vector<Linear>(3, layer)`
-/// is three layers with one weight, of which parameters() and summary() warn. Layers that are to
-/// share their weights are held as one by std::shared_ptr, which is no reason for a warning.
-/// nn::clone() copies the elements too, copy_from() copies them into another module. A module that
-/// was moved from throws Error if it is called, converted, copied from or changed in another way.
-/// Its lists are empty, and it prints that it was moved from.
+/// is three layers with one weight, and parameters() and summary() warn about them. Layers that are
+/// to share their weights are held as one by std::shared_ptr, which causes no warning. nn::clone()
+/// copies the elements too, and copy_from() copies them into another module. A module that was
+/// moved from throws Error if it is called, converted, copied from or changed in another way. Its
+/// lists are empty, and it prints that it was moved from.
 class Module {
  public:
   Module() = default;
@@ -86,8 +86,8 @@ class Module {
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverloaded-virtual"  // a ModuleOf hides it on purpose
-  /// What the module computes. The default throws Error. A module with several inputs derives from
-  /// ModuleOf instead.
+  /// Computes the module's result. The default throws Error. A module with several inputs derives
+  /// from ModuleOf instead.
   virtual Tensor forward(const Tensor& x);
 #pragma GCC diagnostic pop
   /// Calls the hooks and forward(), in the mode of set_autocast() if one is set. An Error that
@@ -98,13 +98,13 @@ class Module {
   template <class... Args>
   requires(sizeof...(Args) != 1) Tensor operator()(Args&&...) = delete;  // base: ModuleOf<Net>
 
-  /// From now on `hook` runs before (after) each call of this module through its call operator, in
-  /// the order of adding. A moved module keeps its hooks; a copy has none. A hook may add and
-  /// remove hooks, which takes effect at the next call. It must not destroy, move or assign to a
-  /// module whose call is running, its own included. Throws Error if the module has a call operator
-  /// of its own, which runs no hooks.
+  /// Adds a hook that runs before each call of this module through its call operator, in the order
+  /// of adding. A moved module keeps its hooks; a copy has none. A hook may add and remove hooks,
+  /// which takes effect at the next call. It must not destroy, move or assign to a module whose
+  /// call is running, its own included. Throws Error if the module has a call operator of its own,
+  /// which runs no hooks.
   HookId add_forward_pre_hook(ForwardPreHook hook);
-  /// The same after each call.
+  /// Adds a hook that runs after each call.
   HookId add_forward_hook(ForwardHook hook);
   /// Throws Error if this module has no hook `id`.
   void remove_hook(HookId id);
@@ -114,28 +114,28 @@ class Module {
   // FIRN_MEMBERS. A tensor or module that has several paths (tied weights) is listed once, under
   // the first.
 
-  /// What an optimizer trains: the parameters of this module and of all below it.
+  /// Returns the parameters of this module and of all below it, for an optimizer.
   std::vector<Tensor> parameters() const;
-  /// The same with their paths.
+  /// Returns these parameters with their paths.
   std::vector<NamedTensor> named_parameters() const;
-  /// The buffers of this module and of all below it, with their paths.
+  /// Returns the buffers of this module and of all below it, with their paths.
   std::vector<NamedTensor> named_buffers() const;
-  /// This module and all below it, each before its sub-modules.
+  /// Returns this module and all below it, each before its sub-modules.
   std::vector<NamedModule> named_modules();
   /// Number of elements of all parameters, or of those that require a gradient.
   std::int64_t num_parameters(bool trainable_only = false) const;
 
   /// Overwrites parameters and buffers with those of `other`, paired by name and converted to this
-  /// module's dtype and device. What an optimizer's cycle has collected so far (gradients, the
-  /// pools of BatchNorm) belongs to that cycle: it is not copied, and this module's stays. Throws
-  /// Error, before anything is written, naming what is missing, left over or of another shape.
+  /// module's dtype and device. Gradients and BatchNorm's pools belong to the current cycle of an
+  /// optimizer: those of `other` are not copied, and this module's stay. Throws Error, before
+  /// anything is written, that names what is missing, left over or of another shape.
   void copy_from(const Module& other);
 
-  /// Training mode (the default) or evaluation mode, for this module and all below: see Dropout.
+  /// Sets training (the default) or evaluation mode for this module and all below: see Dropout.
   void train(bool on = true);
-  /// As train(false).
+  /// Calls train(false).
   void eval() { train(false); }
-  /// Whether this module is in training mode.
+  /// True if this module is in training mode.
   bool training() const noexcept { return training_; }
 
   /// Sets the autocast dtype of calls of this module, in place of that of the guard around
@@ -146,14 +146,14 @@ class Module {
   void set_autocast(std::optional<DType> dtype);
   std::optional<DType> autocast() const noexcept { return autocast_; }
 
-  /// From now on calls of this module keep no more for the backward pass than these options say,
-  /// and compute the rest again: checkpoint() of firn/checkpoint.h. nullopt, the default, keeps
-  /// all. It applies to calls through operator(), in which the arguments are copied; hooks of the
-  /// module itself see what it sees without. Copies and moves keep it; nn/checkpoint.h sets it for
-  /// many modules. Throws Error if the module has a call operator of its own, which would ignore
-  /// it.
+  /// Makes calls of this module keep only the tensors for the backward pass that these options
+  /// name, and compute the rest again: checkpoint() of firn/checkpoint.h. nullopt, the default,
+  /// keeps all. The setting applies to calls through operator(), in which the arguments are copied;
+  /// hooks of the module itself see the same tensors as without it. Copies and moves keep it;
+  /// nn/checkpoint.h sets it for many modules. Throws Error if the module has a call operator of
+  /// its own, which would ignore it.
   void set_checkpoint(const std::optional<CheckpointOptions>& options);
-  /// What set_checkpoint() was given.
+  /// Returns the options that set_checkpoint() was given.
   const std::optional<CheckpointOptions>& checkpoint_options() const noexcept {
     return checkpoint_;
   }
@@ -163,8 +163,8 @@ class Module {
   /// optimizer holds a parameter: convert first, then make the optimizer. Do not call it between a
   /// forward pass and its backward pass.
   void to(Device device);
-  /// The same for the element type: floating parameters and buffers become `dtype` (floating),
-  /// except buffers that stay wide: see OnConversion.
+  /// Converts floating parameters and buffers to `dtype` (floating), as to(Device) moves them.
+  /// Buffers that stay wide are an exception: see OnConversion.
   void to(DType dtype);
 
   /// Calls fn on every module, sub-modules before the module that holds them. Throws Error if fn is
@@ -180,25 +180,25 @@ class Module {
   // ---- Printing ----
   /// The type's name without namespaces, e.g. "Linear".
   virtual std::string type_name() const;
-  /// What distinguishes this module from others of its type, e.g. "784, 512, bias = false".
+  /// Describes this module among others of its type, e.g. "784, 512, bias = false".
   virtual std::string extra_repr() const { return {}; }
-  /// A table: each module's path, type, parameter shapes, parameter count and bytes, and totals.
+  /// Returns a table of each module's path, type, parameter shapes, count and bytes, and totals.
   std::string summary() const;
-  /// The same with each module's output shape, found by running forward() on zeros of this shape in
+  /// Adds each module's output shape, found by running forward() on zeros of this shape in
   /// evaluation mode, with the dtype and device of the first parameter.
   std::string summary(const Shape& input) const;
-  /// The same with an input of your own, e.g. of integers for an embedding.
+  /// Finds the output shapes with an input of your own, e.g. of integers for an embedding.
   std::string summary(const Tensor& input) const;
 
   /// Defined by FIRN_MEMBERS: passes every member to the visitor.
   virtual void visit_members(MemberVisitor&) {}
-  /// Defined by FIRN_MEMBERS: what it knows about the type; null without it.
+  /// Defined by FIRN_MEMBERS: returns facts about the type; null without FIRN_MEMBERS.
   virtual const detail::ModuleTraits* firn_traits() const noexcept { return nullptr; }
 
  protected:
-  /// summary() with the output shapes that `call` produces.
+  /// Returns summary() with the output shapes that `call` produces.
   std::string summarize_call(const CallTensors& inputs, const std::function<void()>& call);
-  /// Zeros of this shape with the dtype and device of the first parameter.
+  /// Returns zeros of this shape with the dtype and device of the first parameter.
   Tensor zeros_as_input(const Shape& shape) const;
 
  private:
@@ -215,7 +215,7 @@ class Module {
   /// Called after clone() has given this module parameters and buffers of its own.
   virtual void was_separated() {}
   void require_seen_calls(const char* op) const;
-  /// A setting is about to change. In a plan of a step it is put back at its end.
+  /// Called before a setting changes. At the end of a plan of a step the setting is put back.
   void about_to_set();
 
   bool training_ = true;
@@ -230,7 +230,7 @@ class Module {
 
 namespace detail {
 
-/// forward() of a module, wherever that is by then, in the training mode of the first time.
+/// Calls forward() of a module, wherever it has moved, in the training mode of the first call.
 template <class M>
 class ForwardOf {
  public:
@@ -251,7 +251,7 @@ class ForwardOf {
   bool training_;
 };
 
-/// A module, wherever it is by then.
+/// Calls a module, wherever it has moved.
 template <class M>
 class CallOf {
  public:
@@ -267,17 +267,17 @@ class CallOf {
 
 }  // namespace detail
 
-/// What checkpoint() keeps of a module that it is given.
+/// Returns the handle that checkpoint() keeps for a module.
 template <class M>
 requires(std::is_base_of_v<Module, M>) detail::CallOf<M> kept_module(M& m) {
   return detail::CallOf<M>(m);
 }
 
-/// A copy with elements of its own: parameters, buffers and modules held by std::shared_ptr are
-/// copied. Tensors that are tied inside stay tied inside; modes, dtypes, devices and requires_grad
-/// stay. Gradients, hooks and an optimizer's hold are not copied, and the pools of BatchNorm begin
-/// empty: what they hold is part of the original's cycle. Members that FIRN_MEMBERS does not list
-/// are copied by the copy constructor.
+/// Returns a copy with elements of its own: parameters, buffers and modules held by std::shared_ptr
+/// are copied. Tensors that are tied inside stay tied inside; modes, dtypes, devices and
+/// requires_grad stay. Gradients, hooks and an optimizer's hold are not copied. The pools of
+/// BatchNorm begin empty, since their content belongs to the original's cycle. Members that
+/// FIRN_MEMBERS does not list are copied by the copy constructor.
 ///
 ///   Net target = nn::clone(net);
 ///
@@ -297,8 +297,8 @@ requires(std::is_base_of_v<Module, M> && !std::is_same_v<M, Module>) M clone(con
     detail::out_of_memory("nn::clone");
   }
 }
-/// The same for a module that is known as its base. Throws Error also if its type has no
-/// FIRN_MEMBERS or cannot be copied.
+/// Clones a module that is known as its base. Also throws Error if its type has no FIRN_MEMBERS or
+/// cannot be copied.
 std::unique_ptr<Module> clone(const Module& m);
 
 /// Prints the structure: one line per module with its name, type and extra_repr().

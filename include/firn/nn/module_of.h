@@ -17,7 +17,7 @@ namespace firn::nn {
 
 namespace detail {
 
-/// forward() of M takes these arguments.
+/// True if forward() of M takes these arguments.
 template <class M, class... Args>
 concept ForwardsTo = requires(M& m, Args&&... args) {
   m.forward(std::forward<Args>(args)...);
@@ -66,7 +66,7 @@ class ModuleOf : public Module, public detail::AnySignature {
   }
 
   using Module::summary;
-  /// As those of Module, for whatever forward() returns.
+  /// These work as those of Module, for any result of forward().
   std::string summary(const Tensor& input) const {
     if constexpr (requires(Derived & self) { self.forward(input); })
       return const_cast<ModuleOf*>(this)->summary_of(input);
@@ -74,8 +74,8 @@ class ModuleOf : public Module, public detail::AnySignature {
       return Module::summary(input);
   }
   std::string summary(const Shape& input) const { return summary(zeros_as_input(input)); }
-  /// The table with each module's output shape, found by a call with these inputs in evaluation
-  /// mode.
+  /// Returns the table with each module's output shape, found by a call with these inputs in
+  /// evaluation mode.
   template <class First, class Second, class... Rest>
   std::string summary(const First& first, const Second& second, const Rest&... rest) const {
     return const_cast<ModuleOf*>(this)->summary_of(first, second, rest...);

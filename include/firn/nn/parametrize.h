@@ -33,7 +33,7 @@ concept WithWeight = std::derived_from<M, Module> && std::copy_constructible<M> 
 
 namespace detail {
 
-/// Passes on every member but the weight.
+/// Passes every member but the weight to another visitor.
 class AllButWeight final : public MemberVisitor {
  public:
   explicit AllButWeight(MemberVisitor& to) : to_(to) {}
@@ -52,25 +52,26 @@ class AllButWeight final : public MemberVisitor {
   MemberVisitor& to_;
 };
 
-/// Whether axis 1 of the weight counts the results' channels.
+/// True if axis 1 of the weight counts the results' channels.
 template <class M>
 inline constexpr bool kTransposed =
     std::derived_from<M, ConvTranspose1d> || std::derived_from<M, ConvTranspose2d> ||
     std::derived_from<M, ConvTranspose3d>;
 
-/// What a layer shows in place of a weight that is computed: NaN of its shape, in no memory.
+/// Returns the placeholder for a computed weight: NaN of its shape, in no memory.
 Tensor no_weight(const Tensor& weight);
-/// Norms of v over all axes but `axis`, with these axes kept; of all of v without an axis.
+/// Returns norms of v over all axes but `axis`, with these axes kept. Without an axis, returns the
+/// norm of all of v.
 Tensor lengths(const Tensor& v, std::optional<std::int64_t> axis);
-/// v g / lengths(v), computed in f32 (f64 for f64).
+/// Returns v g / lengths(v), computed in f32 (f64 for f64).
 Tensor with_lengths(const Tensor& v, const Tensor& g, std::optional<std::int64_t> axis);
 
-/// The largest singular value of a weight as a matrix of its slices along an axis.
+/// Largest singular value of a weight, seen as a matrix of its slices along an axis.
 class LargestSingularValue {
  public:
   /// Draws the vectors from the default generator.
   LargestSingularValue(const Tensor& weight, std::int64_t axis, int iterations, double eps);
-  /// weight divided by it. `update`: the vectors advance by the iterations first.
+  /// Returns the weight divided by this value. `update` first advances the vectors.
   Tensor divided(const Tensor& weight, bool update) const;
 
   Buffer u, v;  ///< [rows], [columns]; undefined for a weight of one axis
@@ -90,8 +91,8 @@ class LargestSingularValue {
 template <WithWeight M>
 class WeightNorm : public M {
  public:
-  /// `axis`: that of the slices; without one, all of v has one length. Throws Error if it does not
-  /// exist.
+  /// `axis` is the axis of the slices; without one, all of v has one length. Throws Error if it
+  /// does not exist.
   explicit WeightNorm(M layer, std::optional<std::int64_t> axis = 0)
       : M(std::move(layer)),
         original0(detail::lengths(M::weight, axis)),
@@ -100,22 +101,22 @@ class WeightNorm : public M {
     static_cast<Tensor&>(M::weight) = detail::no_weight(original1);
   }
 
-  /// The weight as the parameters are now.
+  /// Returns the weight as the parameters are now.
   Tensor weight() const { return detail::with_lengths(original1, original0, axis_); }
-  /// That of the layer, with this weight.
+  /// Calls the layer's forward() with this weight.
   Tensor forward(const Tensor& x) override {
     M layer(static_cast<const M&>(*this));
     static_cast<Tensor&>(layer.weight) = weight();
     return layer.M::forward(x);
   }
-  /// What FIRN_MEMBERS would define.
+  /// Visits the members as FIRN_MEMBERS would.
   void visit_members(MemberVisitor& visitor) override {
     detail::AllButWeight others(visitor);
     M::visit_members(others);
     visitor.parameter("parametrizations.weight.original0", original0);
     visitor.parameter("parametrizations.weight.original1", original1);
   }
-  /// The same.
+  /// Returns the facts that FIRN_MEMBERS would.
   const detail::ModuleTraits* firn_traits() const noexcept override {
     return &detail::traits_of<WeightNorm>();
   }
@@ -128,10 +129,10 @@ class WeightNorm : public M {
 };
 
 struct SpectralNormOptions {
-  int iterations = 1;  ///< of the power method, at each call in training mode
+  int iterations = 1;  ///< steps of the power method, at each call in training mode
   double eps = 1e-12;  ///< vectors shorter than this are not scaled up to length 1
-  /// That of the matrix's rows; the others are its columns. Default: 0, and 1 for a
-  /// transposed convolution.
+  /// Axis of the matrix's rows; other axes are its columns. Default: 0, and 1 for transposed
+  /// convolutions.
   std::optional<std::int64_t> axis = {};
 };
 
@@ -155,15 +156,15 @@ class SpectralNorm : public M {
     static_cast<Tensor&>(M::weight) = detail::no_weight(original);
   }
 
-  /// The weight as parameter and vectors are now.
+  /// Returns the weight as parameter and vectors are now.
   Tensor weight() const { return largest_.divided(original, false); }
-  /// That of the layer, with this weight.
+  /// Calls the layer's forward() with this weight.
   Tensor forward(const Tensor& x) override {
     M layer(static_cast<const M&>(*this));
     static_cast<Tensor&>(layer.weight) = largest_.divided(original, M::training());
     return layer.M::forward(x);
   }
-  /// What FIRN_MEMBERS would define.
+  /// Visits the members as FIRN_MEMBERS would.
   void visit_members(MemberVisitor& visitor) override {
     detail::AllButWeight others(visitor);
     M::visit_members(others);
@@ -171,23 +172,23 @@ class SpectralNorm : public M {
     visitor.buffer("parametrizations.weight.0._u", largest_.u);
     visitor.buffer("parametrizations.weight.0._v", largest_.v);
   }
-  /// The same.
+  /// Returns the facts that FIRN_MEMBERS would.
   const detail::ModuleTraits* firn_traits() const noexcept override {
     return &detail::traits_of<SpectralNorm>();
   }
 
-  Parameter original;  ///< of weight's shape
+  Parameter original;  ///< the weight before the division
 
  private:
   detail::LargestSingularValue largest_;
 };
 
-/// The layer with weight norm: `auto fc = nn::weight_norm(nn::Linear(8, 4));`
+/// Returns the layer with weight norm: `auto fc = nn::weight_norm(nn::Linear(8, 4));`
 template <WithWeight M>
 WeightNorm<M> weight_norm(M layer, std::optional<std::int64_t> axis = 0) {
   return WeightNorm<M>(std::move(layer), axis);
 }
-/// The layer with spectral norm.
+/// Returns the layer with spectral norm.
 template <WithWeight M>
 SpectralNorm<M> spectral_norm(M layer, const SpectralNormOptions& options = {}) {
   return SpectralNorm<M>(std::move(layer), options);

@@ -30,7 +30,7 @@ struct AttentionOptions {
   std::optional<double> scale = {};
   /// Each probability is zero with this probability, else divided by 1 - dropout. In [0, 1).
   double dropout = 0;
-  Generator* generator = nullptr;  ///< of dropout; null: default_generator()
+  Generator* generator = nullptr;  ///< generator of dropout; null: default_generator()
 };
 
 /// softmax(scale q kᵀ + bias) v in each head (Vaswani et al. 2017), as one op: the matrix of
@@ -70,10 +70,10 @@ struct RopeOptions {
   /// [n], or [batch, n] with batch the first axis of x: i64 or i32, the place of each row.
   /// Undefined: offset, offset + 1, ...
   Tensor positions = {};
-  std::int64_t offset = 0;  ///< of the first row; without `positions` only
+  std::int64_t offset = 0;  ///< position of the first row; unused with `positions`
   double theta = 10000;     ///< base of the wavelengths
-  /// Which elements are turned together: 2i and 2i + 1 (as in the paper), or i and i + d/2 (as in
-  /// GPT-NeoX and Llama).
+  /// Pairs of elements that are turned together. True: 2i and 2i + 1 (as in the paper); false: i
+  /// and i + d/2 (as in GPT-NeoX and Llama).
   bool interleaved = false;
 };
 
@@ -82,7 +82,7 @@ struct RopeOptions {
 /// keys depend on the distance of their positions. Angles are computed in f64. The dtype stays,
 /// also under autocast; the gradient is turned back. If x is a transposed view [batch, n, heads,
 /// d], so is the result. Throws Error if d is odd, positions do not fit, or theta is not a finite
-/// number from 1 on.
+/// number of 1 or more.
 Tensor rope(const Tensor& x, const RopeOptions& options = {});
 
 }  // namespace firn

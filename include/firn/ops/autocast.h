@@ -6,8 +6,8 @@
 //   }
 //   optimizer.backward(loss);
 //
-// f32 parameters under f16 want a loss scale: {.loss_scale = optim::LossScale::dynamic()} of the
-// optimizer. It chooses one by itself for f16 parameters only, and warns here. bf16 needs none.
+// f32 parameters under f16 need a loss scale: set {.loss_scale = optim::LossScale::dynamic()} of
+// the optimizer. It sets one on its own for f16 parameters only, and warns here. bf16 needs none.
 //
 // Put the forward pass and the loss inside the guard. backward() ignores the guard, so it and the
 // step may be outside. The backward function of custom() runs under the guard that custom() was
@@ -27,10 +27,10 @@
 //                       channel (which may have f32 parameters), embedding and other indexing,
 //                       views, pad; every in-place form keeps what it writes
 //
-// A bias of attention() stays f32 if it is. An f16 and a bf16 operand together give f32. clamp() by
-// tensors is one of the third row. f64 and integer tensors are not cast, so a gradient check gives
-// the same result inside and outside. Operands that still differ throw, as without a guard. An
-// operand that already has the dtype is not cast: a model held in f16 is not cast again.
+// An f16 and a bf16 operand together give f32. A bias of attention() stays f32 if it is f32.
+// clamp() by tensors follows the third row. f64 and integer tensors are not cast, so a gradient
+// check has the same result inside and outside. Operands that still differ throw, as without a
+// guard. An operand that already has the dtype is not cast: a model held in f16 is not cast again.
 //
 // Casts are recorded, so gradients come back in each tensor's own dtype. For an f32 operand of a
 // matrix product no 16-bit gradient is made: the GEMM of its gradient reads 16-bit operands and
@@ -76,14 +76,15 @@ class NoAutocast {
   std::optional<DType> previous_;
 };
 
-/// The dtype of the innermost guard of this thread; nullopt if autocast is off, as it is inside
-/// backward(). In the backward function of custom() it is what it was when custom() was called.
+/// Returns the dtype of the innermost guard of this thread; nullopt if autocast is off, as it is
+/// inside backward(). In the backward function of custom() it returns the dtype of the call of
+/// custom().
 std::optional<DType> autocast_dtype() noexcept;
 
 /// An op that was executed.
 struct TracedOp {
   std::string op;               ///< its name, such as "matmul"
-  std::vector<DType> operands;  ///< those that can take a gradient: no indices, no conditions
+  std::vector<DType> operands;  ///< operands that can take a gradient: no indices, no conditions
   DType output;                 ///< dtype of its result
 
   bool operator==(const TracedOp&) const = default;
@@ -101,9 +102,9 @@ class DtypeTrace {
   DtypeTrace(const DtypeTrace&) = delete;
   DtypeTrace& operator=(const DtypeTrace&) = delete;
 
-  /// In the order of their execution.
+  /// Returns the ops in the order of their execution.
   const std::vector<TracedOp>& ops() const noexcept;
-  /// One line per op.
+  /// Returns one line per op.
   std::string text() const;
 
  private:

@@ -20,20 +20,20 @@ struct Moments {
 /// Throws if a channel has no values.
 Tensor batch_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5, Moments* moments = nullptr);
-/// The same with given moments, which are constants. Evaluation uses this form.
+/// Normalises by given moments, which are constants. Evaluation uses this form.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Moments& moments,
                   double eps = 1e-5);
 /// Splits each sample's channels into `groups` groups and normalises each group by its own mean and
 /// variance (Wu & He 2018). Throws if groups does not divide c.
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
-/// Normalises each channel of each sample by itself (Ulyanov et al. 2016): group_norm with c
+/// Normalises each channel of each sample separately (Ulyanov et al. 2016): group_norm with c
 /// groups. Throws if a channel has one value only.
 Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                      double eps = 1e-5);
-/// x / (k + alpha mean)^beta with the mean of x^2 over `size` neighbouring channels, of which those
-/// beyond the first and the last count as 0 (Krizhevsky et al. 2012). The channel stands in the
-/// middle, after it if size is even. Throws Error unless size > 0.
+/// x / (k + alpha mean)^beta with the mean of x^2 over `size` neighbouring channels. Channels
+/// beyond the first and the last count as 0 (Krizhevsky et al. 2012). The window is centred on the
+/// channel, with the extra element before it if size is even. Throws Error unless size > 0.
 Tensor local_response_norm(const Tensor& x, std::int64_t size, double alpha = 1e-4,
                            double beta = 0.75, double k = 1);
 

@@ -29,19 +29,19 @@ struct Size3 {
   constexpr bool operator==(const Size3&) const noexcept = default;
 };
 
-/// What kSamePadding is.
+/// Type of kSamePadding.
 struct SamePadding {};
 /// Pads so that the result has the input's sizes; needs stride 1. If the total along an axis is
 /// odd, the extra zero is added behind, below or to the right.
 inline constexpr SamePadding kSamePadding;
 
-/// How many zeros are added on each side of a convolution's input. `Size` is Size2 or Size3.
+/// Numbers of zeros on each side of a convolution's input. `Size` is Size2 or Size3.
 template <class Size>
 struct ConvPaddingOf {
   Size around = 0;    ///< zeros on both sides of each axis
-  bool same = false;  ///< as many zeros as keep the sizes at stride 1
+  bool same = false;  ///< true: pad so that the sizes stay at stride 1
   constexpr ConvPaddingOf(std::int64_t all) noexcept : around(all) {}  // NOLINT: meant to convert
-  /// A number for each axis.
+  /// Sets a number for each axis.
   template <class... Numbers>
   constexpr ConvPaddingOf(std::int64_t first, std::int64_t second, Numbers... more) noexcept
       : around(first, second, more...) {}
@@ -74,14 +74,14 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
 
 struct Conv1dOptions {
   std::int64_t stride = 1;    ///< step of the kernel
-  ConvPadding padding = 0;    ///< its width
+  ConvPadding padding = 0;    ///< zeros at both ends of the input
   std::int64_t dilation = 1;  ///< distance between the kernel's taps
   /// Groups of channels, convolved apart; divides both numbers of channels.
   std::int64_t groups = 1;
   Activation activation = Activation::none;  ///< applied to the result as rounded to 16 bits
 };
 
-/// The same along one axis: x [n, c, l] or [c, l], weight [k, c/groups, s] -> [n, k, q].
+/// Convolves along one axis: x [n, c, l] or [c, l], weight [k, c/groups, s] -> [n, k, q].
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv1dOptions& options = {});
 
@@ -94,10 +94,10 @@ struct Conv3dOptions {
   Activation activation = Activation::none;  ///< applied to the rounded result; relu is fused
 };
 
-/// The same for volumes: x [n, c, d, h, w] or [c, d, h, w], weight [k, c/groups, t, r, s] ->
-/// [n, k, o, p, q]. If the device's library has no such convolution, it is one of images, whose
-/// channels are those of the t slices that a result reads. These are copied, some of the batch at a
-/// time.
+/// Convolves volumes: x [n, c, d, h, w] or [c, d, h, w], weight [k, c/groups, t, r, s] -> [n, k, o,
+/// p, q]. If the device's library has no such convolution, one of images takes its place. Its
+/// channels are those of the t slices that a result reads, and they are copied for some of the
+/// batch at a time.
 Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv3dOptions& options = {});
 
@@ -126,7 +126,8 @@ struct ConvTranspose1dOptions {
   std::int64_t groups = 1;
 };
 
-/// The same along one axis: x [n, k, q] or [k, q], weight [k, c/groups, s] -> [n, c, l].
+/// Gradient of conv1d with respect to its input: x [n, k, q] or [k, q], weight [k, c/groups, s] ->
+/// [n, c, l].
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose1dOptions& options = {});
 
@@ -139,15 +140,15 @@ struct ConvTranspose3dOptions {
   std::int64_t groups = 1;
 };
 
-/// The same for volumes, the gradient of conv3d with respect to its input: x [n, k, o, p, q] or
-/// [k, o, p, q], weight [k, c/groups, t, r, s] -> [n, c, d, h, w].
+/// Gradient of conv3d with respect to its input: x [n, k, o, p, q] or [k, o, p, q], weight [k,
+/// c/groups, t, r, s] -> [n, c, d, h, w].
 Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose3dOptions& options = {});
 
 /// Allows convolutions on CUDA devices to use faster algorithms whose order of summation changes
 /// from run to run. Off by default. Applies to all threads, from the next plan on.
 void allow_nondeterministic(bool on) noexcept;
-/// What allow_nondeterministic() was given.
+/// Returns the setting of allow_nondeterministic().
 bool nondeterministic_allowed() noexcept;
 
 }  // namespace firn

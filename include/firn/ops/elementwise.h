@@ -64,11 +64,11 @@ Tensor& round_(Tensor& x);
 Tensor& trunc_(Tensor& x);
 Tensor& sign_(Tensor& x);
 
-// ---- Questions: no dtype that is stored only; the result is bool, without a gradient ----
-Tensor isnan(const Tensor& x);        ///< whether x is NaN; no gradient
-Tensor isinf(const Tensor& x);        ///< whether x is infinity or -infinity; no gradient
-Tensor isfinite(const Tensor& x);     ///< whether x is neither NaN nor infinite; no gradient
-Tensor logical_not(const Tensor& x);  ///< whether x is 0; no gradient
+// ---- Questions: dtypes must support arithmetic; the result is bool, without a gradient ----
+Tensor isnan(const Tensor& x);        ///< true if x is NaN; no gradient
+Tensor isinf(const Tensor& x);        ///< true if x is infinity or -infinity; no gradient
+Tensor isfinite(const Tensor& x);     ///< true if x is neither NaN nor infinite; no gradient
+Tensor logical_not(const Tensor& x);  ///< true if x is 0; no gradient
 /// The complement of each bit of an integer; the opposite of a bool. There is no gradient.
 Tensor bitwise_not(const Tensor& x);
 Tensor& bitwise_not_(Tensor& x);
@@ -128,7 +128,7 @@ Tensor fmod(const Tensor& a, double b);
 Tensor remainder(const Tensor& a, const Tensor& b);
 Tensor remainder(const Tensor& a, double b);
 
-/// Combine a != 0 and b != 0, as bool; no dtype that is stored only. NaN is not 0. No gradient.
+/// Combine a != 0 and b != 0, as bool; dtypes must support arithmetic. NaN is not 0. No gradient.
 Tensor logical_and(const Tensor& a, const Tensor& b);
 Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
@@ -148,7 +148,7 @@ Tensor lerp(const Tensor& a, const Tensor& b, double weight);
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
 /// min(max(x, low), high); either bound may be undefined. NaN wins, also one in a bound. Integers
 /// too. Where x is equal to a bound, the bound takes the gradient and x none, as by numbers. high
-/// comes before low.
+/// has priority over low.
 [[nodiscard]] Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 /// `value` if `mask` (bool) holds, else x: where(mask, value, x). A tensor as value has rank 0.
 [[nodiscard]] Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
@@ -156,18 +156,18 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value =
 Tensor& masked_fill_(Tensor& x, const Tensor& mask, double value);
 
 // ---- Comparing with a tolerance ----
-/// When isclose() takes two numbers for the same.
+/// Tolerances of isclose().
 struct CloseOptions {
-  double rtol = 1e-5;      ///< of |b|
-  double atol = 1e-8;      ///< added to it
+  double rtol = 1e-5;      ///< factor of |b|
+  double atol = 1e-8;      ///< added to rtol |b|
   bool equal_nan = false;  ///< NaN is close to NaN
 };
 /// |a - b| <= atol + rtol |b|, as bools; equal elements, infinities too, are close. Both broadcast
 /// and have one dtype; no gradient.
 Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
-/// Whether all are. Waits for the device, as equal() does.
+/// True if isclose() holds for all elements. Waits for the device, as equal() does.
 bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
-/// Whether both have one shape and the same elements: NaN is not equal to NaN. Dtypes must agree.
+/// True if both have one shape and the same elements: NaN is not equal to NaN. Dtypes must agree.
 bool equal(const Tensor& a, const Tensor& b);
 
 }  // namespace firn

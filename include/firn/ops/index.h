@@ -1,5 +1,5 @@
-// Reading, writing and adding at positions that tensors hold, beside gather(), index_select() and
-// embedding() in ops.h.
+// Reading, writing and adding at positions that tensors hold. ops.h has gather(), index_select()
+// and embedding().
 #pragma once
 
 #include <concepts>
@@ -18,11 +18,11 @@ namespace firn {
 // An index is i64 or i32 and on x's device; a negative one or one beyond the axis throws Error, on
 // a CUDA device when the host next waits for it.
 
-/// embedding() of which row `padding_idx` (negative: from the end) gets no gradient, such as that
-/// of the token that fills up sequences.
+/// embedding() whose row `padding_idx` (negative: from the end) has no gradient. It is the row of
+/// the token that pads sequences.
 Tensor embedding(const Tensor& table, const Tensor& index, std::int64_t padding_idx);
 
-/// What embedding_bag() makes of the rows of a bag.
+/// Reduction of the rows of a bag by embedding_bag().
 enum class BagMode : std::uint8_t {
   sum,   ///< their sum
   mean,  ///< their mean
@@ -30,42 +30,43 @@ enum class BagMode : std::uint8_t {
 };
 const char* to_string(BagMode mode) noexcept;
 struct EmbeddingBagOptions {
-  BagMode mode = BagMode::mean;  ///< what is made of a bag's rows
-  Tensor offsets = {};           ///< [bags], where each begins in a list; ascending from 0 on
+  BagMode mode = BagMode::mean;  ///< reduction of a bag's rows
+  Tensor offsets = {};           ///< [bags], start of each bag in a list; ascending from 0 on
   Tensor per_sample_weights =
-      {};  ///< of index's shape and table's dtype: factors of rows; sum only
-  bool include_last_offset = false;  ///< offsets have one element more, the length of the list
+      {};  ///< factors of rows, of index's shape and table's dtype; sum only
+  bool include_last_offset = false;  ///< offsets have one more element, the length of the list
   std::optional<std::int64_t> padding_idx = {};  ///< rows that do not count; negative: from the end
 };
 /// Rows of table [n, d] at `index`, reduced bag by bag: [bags, d]. index is [bags, length], or a
 /// list [total] with `offsets` (both i64 or i32). A bag without rows gives 0. Sums run in f32 (f64
 /// for f64) and are rounded once. The rows are taken before they are added, so memory holds total x
 /// d elements. With offsets, max waits for the device: the longest bag decides a shape. Throws
-/// Error if shapes do not fit together, and for offsets outside the list. Offsets that go back are
+/// Error if shapes do not fit together, and for offsets outside the list. Offsets that descend are
 /// an Error on the CPU, and on a device for max.
 Tensor embedding_bag(const Tensor& table, const Tensor& index,
                      const EmbeddingBagOptions& options = {});
 
-/// gather() whose operands broadcast off `axis`: out[i][j] = x[i][index[i][j]] for axis 1. Both
-/// have the same number of axes.
+/// gather() whose operands broadcast along all axes but `axis`: out[i][j] = x[i][index[i][j]] for
+/// axis 1. Both have the same number of axes.
 Tensor take_along(const Tensor& x, const Tensor& index, std::int64_t axis);
 /// x with src added: out[index[i][j]][j] += src[i][j] for axis 0, and likewise for others. x, index
-/// and src have one rank; index is at most as large as src, and off the axis as x; scalars count as
-/// lists of one. Elements that meet are added in the order of the index, in f32 or wider, and
-/// rounded once: the result has the same bits on every device. Integers wrap around. Gradients go
-/// to x and src.
+/// and src have one rank. index is at most as large as src, and as x on the other axes; scalars
+/// count as lists of one. Elements with the same target are added in the order of the index, in f32
+/// or wider, and rounded once: the result has the same bits on every device. Integers wrap around.
+/// Gradients go to x and src.
 [[nodiscard]] Tensor scatter_add(const Tensor& x, std::int64_t axis, const Tensor& index,
                                  const Tensor& src);
 /// x with `alpha` times src added: slice i of src to slice index[i] of x along `axis`. index is 1-D
-/// with src's size there; off the axis src has x's sizes. Otherwise as scatter_add().
+/// with src's size there; on the other axes src has x's sizes. Otherwise as scatter_add().
 [[nodiscard]] Tensor index_add(const Tensor& x, std::int64_t axis, const Tensor& index,
                                const Tensor& src, double alpha = 1);
 
 // ---- Writing at positions ----
-// None changes x: the result is x with elements replaced. x and src have one dtype, no dtype that
-// is stored only; take() has every dtype. If indices meet, the last in the order of the index
-// stays, on every device and for any number of threads (PyTorch leaves it open). The gradient of x
-// is 0 where elements were replaced, and that of src 0 for elements that did not stay.
+// These functions do not change x: the result is x with elements replaced. x and src have one
+// dtype, which must support arithmetic; take() has every dtype. If several indices name one
+// element, the last in the order of the index stays, on every device and for any number of threads
+// (PyTorch leaves it open). The gradient of x is 0 where elements were replaced, and the gradient
+// of src is 0 for elements that did not stay.
 
 /// out[index[i][j]][j] = src[i][j] for axis 0, and likewise for others. Shapes as scatter_add().
 [[nodiscard]] Tensor scatter(const Tensor& x, std::int64_t axis, const Tensor& index,
@@ -79,8 +80,8 @@ Tensor take_along(const Tensor& x, const Tensor& index, std::int64_t axis);
                                 double value);
 [[nodiscard]] Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index,
                                 const Tensor& value);
-/// An index of an axis: a tensor, a number (negative: from the end), or nothing (`{}` or an
-/// undefined tensor), which means the whole axis.
+/// Index of an axis: a tensor, a number (negative: from the end), or nothing (`{}` or an undefined
+/// tensor), which means the whole axis.
 class Index {
  public:
   Index() = default;
@@ -88,9 +89,9 @@ class Index {
   template <std::integral Integer>
   requires(!std::same_as<Integer, bool>) Index(Integer number)  // NOLINT: meant to convert
       : number_(static_cast<std::int64_t>(number)) {}
-  /// The positions as a tensor, for an axis of `size`: a number gives i64 [] on `device`, a
-  /// negative one counts from the end; the whole axis gives an undefined tensor. Throws Error, in
-  /// the name of `op`, for a number outside the axis.
+  /// Returns the positions as a tensor, for an axis of `size`. A number gives i64 [] on `device`,
+  /// and a negative one counts from the end; the whole axis gives an undefined tensor. Throws
+  /// Error, in the name of `op`, for a number outside the axis.
   Tensor on(const char* op, Device device, std::int64_t size) const;
 
  private:
@@ -105,7 +106,7 @@ class IndexList {
       : indices_(indices.begin(), indices.end()) {}
   IndexList(std::vector<Index> indices)  // NOLINT: meant to convert
       : indices_(std::move(indices)) {}
-  /// One for each of the first axes; a mask stands for several.
+  /// Returns one index for each of the first axes; a mask stands for several.
   const std::vector<Index>& indices() const noexcept { return indices_; }
 
  private:
@@ -131,7 +132,7 @@ Tensor index(const Tensor& x, const IndexList& indices);
 /// The elements at flat positions of x's row-major elements, in the index's shape.
 Tensor take(const Tensor& x, const Tensor& index);
 /// x with the elements of src, in row-major order, where mask (bool) holds. The mask broadcasts to
-/// x. Throws Error if src has too few, as of a bad index.
+/// x. If src has too few elements, it throws Error as for a bad index.
 [[nodiscard]] Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src);
 /// x with src in the place of select(x, axis, index), whose shape it has.
 [[nodiscard]] Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis,
@@ -143,7 +144,7 @@ Tensor take(const Tensor& x, const Tensor& index);
 [[nodiscard]] Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset = 0,
                                       std::int64_t first = 0, std::int64_t second = 1);
 
-/// What scatter_reduce() and index_reduce() make of the elements that meet.
+/// Reduction of the elements with one target by scatter_reduce() and index_reduce().
 enum class ScatterReduce : std::uint8_t {
   sum,   ///< their sum, as scatter_add()
   prod,  ///< their product, in the order of the index
@@ -152,28 +153,27 @@ enum class ScatterReduce : std::uint8_t {
   amin   ///< the smallest, likewise
 };
 const char* to_string(ScatterReduce how) noexcept;
-/// x with each element reduced with those of src that `index` leads there, in f32 or wider, rounded
-/// once. Without include_self x's own element takes no part where others come. Shapes as
-/// scatter_add(). Dtypes are floating, or i64, i32 and u8, which wrap around. Without include_self
+/// x with each element reduced with the elements of src that `index` sends there, in f32 or wider,
+/// rounded once. Without include_self, x's own element takes no part where others arrive. Shapes as
+/// scatter_add(). Dtypes are floating, or i64, i32 and u8, which wrap around. Without include_self,
 /// an equal element of x takes no share of the gradient of amax and amin; in PyTorch its share is
-/// lost. The gradient of a product
-/// with zeros is that of the other factors; it is not recorded for second derivatives.
+/// lost. A product with zeros has the gradient of the other factors, without a second derivative.
 [[nodiscard]] Tensor scatter_reduce(const Tensor& x, std::int64_t axis, const Tensor& index,
                                     const Tensor& src, ScatterReduce how, bool include_self = true);
-/// The same of slices: slice i of src goes to slice index[i]. Shapes as index_add().
+/// Reduces slices: slice i of src goes to slice index[i]. Shapes as index_add().
 [[nodiscard]] Tensor index_reduce(const Tensor& x, std::int64_t axis, const Tensor& index,
                                   const Tensor& src, ScatterReduce how, bool include_self = true);
 
-/// The k-th smallest element of each line along `axis`, k from 1 on, and its index: of equal
-/// elements the k-th in the order of sort(). The axis is removed, or kept with size 1. x has no
-/// dtype that is stored only.
+/// The k-th smallest element of each line along `axis`, k from 1 on, and its index: among equal
+/// elements the k-th in the order of sort(). The axis is removed, or kept with size 1. x's dtype
+/// must support arithmetic.
 Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis = -1, bool keepdims = false);
 Sorted kthvalue(const Tensor&,  // kthvalue(x, k, axis, keepdims)
                 std::int64_t, std::same_as<bool> auto) = delete;
 
 // The number of elements decides these shapes: both wait for the device.
 /// The positions of all elements that are not 0 (or false), in row-major order: i64 [count, rank].
-/// x has no dtype that is stored only.
+/// x's dtype must support arithmetic.
 Tensor nonzero(const Tensor& x);
 /// The elements of x where mask (bool) holds, in row-major order, as a list. Both broadcast.
 Tensor masked_select(const Tensor& x, const Tensor& mask);

@@ -24,7 +24,7 @@ namespace firn::linalg {
 /// 2016, symmetric.
 Tensor cholesky(const Tensor& x);
 
-/// What qr() gives.
+/// Results of qr().
 struct QR {
   Tensor q;  ///< [..., m, k] with orthonormal columns
   Tensor r;  ///< [..., k, n], upper triangular
@@ -34,7 +34,7 @@ struct QR {
 /// columns (Walter & Lehmann 2010; Roberts & Roberts 2020 if n > m).
 QR qr(const Tensor& x);
 
-/// What svd() gives.
+/// Results of svd().
 struct SVD {
   Tensor u;   ///< [..., m, k] with orthonormal columns
   Tensor s;   ///< [..., k], 0 or more, in descending order
@@ -49,7 +49,7 @@ SVD svd(const Tensor& x);
 /// numbers of the dtype count as 0, in x and in the result.
 Tensor svdvals(const Tensor& x);
 
-/// What eigh() gives.
+/// Results of eigh().
 struct Eigh {
   Tensor values;   ///< [..., n] in ascending order
   Tensor vectors;  ///< [..., n, n], orthonormal columns
@@ -64,7 +64,7 @@ Tensor eigvalsh(const Tensor& x);
 /// The determinant of x [..., n, n]: [...]. The gradient is the matrix of cofactors by singular
 /// values (Stewart 1998), which singular matrices have too.
 Tensor det(const Tensor& x);
-/// What slogdet() gives.
+/// Results of slogdet().
 struct Slogdet {
   Tensor sign;       ///< -1, 0 or 1; no gradient
   Tensor logabsdet;  ///< log |det x|; -inf if x is singular, and its gradient is then not finite
@@ -81,8 +81,8 @@ Tensor inverse(const Tensor& x);
 Tensor solve(const Tensor& a, const Tensor& b, bool left = true);
 
 struct TriangularOptions {
-  bool upper = false;          ///< which triangle of a is read
-  bool left = true;            ///< a x = b; else x a = b
+  bool upper = false;          ///< true: the upper triangle of a is read; false: the lower one
+  bool left = true;            ///< true: a x = b; false: x a = b
   bool unitriangular = false;  ///< the diagonal of a is not read, and counts as ones
 };
 /// solve() for a triangular a. b has no vectors, as in PyTorch. Throws Error if a has a 0 on its
@@ -102,10 +102,10 @@ enum class MatrixNorm {
 /// A norm of the matrices of two `axes`, which are removed, or kept with size 1.
 Tensor matrix_norm(const Tensor& x, MatrixNorm norm = MatrixNorm::frobenius,
                    const Axes& axes = {-2, -1}, bool keepdims = false);
-/// The norm with this number: 2 the largest singular value, 1 the largest sum of sizes of a column,
-/// INFINITY that of a row; their negatives the smallest. Throws Error if there is nothing to
-/// compare in matrices without elements. Those without singular values take any device and floating
-/// dtype.
+/// The norm with this number: 2 is the largest singular value, 1 the largest column sum of absolute
+/// values, INFINITY the largest row sum. Their negatives are the smallest. Throws Error if there is
+/// nothing to compare in matrices without elements. Norms without singular values take any device
+/// and floating dtype.
 Tensor matrix_norm(const Tensor& x, double norm, const Axes& axes = {-2, -1},
                    bool keepdims = false);
 Tensor matrix_norm(const Tensor&,  // matrix_norm(x, norm, {-2, -1}, keepdims)
@@ -113,8 +113,8 @@ Tensor matrix_norm(const Tensor&,  // matrix_norm(x, norm, {-2, -1}, keepdims)
 Tensor matrix_norm(const Tensor&,  // matrix_norm(x, norm, {-2, -1}, keepdims)
                    std::same_as<bool> auto) = delete;
 
-/// x [..., n, n] times itself, n times in all: inverse() first if n is negative; eye() for 0. At
-/// most 2 log2(n) products.
+/// x [..., n, n] times itself, n times in all: inverse() first if n is negative; eye() for 0. It
+/// takes at most 2 log2(n) products.
 Tensor matrix_power(const Tensor& x, std::int64_t n);
 
 }  // namespace firn::linalg

@@ -17,13 +17,13 @@ namespace firn {
 /// A loss before its terms are added up.
 struct LossTerms {
   Tensor terms;         ///< one for each element, row or sample; carries the gradient
-  Tensor weights = {};  ///< what each adds to the denominator, of terms' shape; undefined: 1 each
+  Tensor weights = {};  ///< share of each in the denominator, of terms' shape; undefined: 1 each
 
-  /// The sum of the terms, and of their weights.
+  /// Returns the sum of the terms, and of their weights.
   Loss loss() const;
-  /// The same with each term, and what it adds to the denominator, multiplied by a factor. The
+  /// Returns loss() with each term, and its share of the denominator, multiplied by a factor. The
   /// factors are floating or bool (a mask), of a shape that broadcasts to the terms', and take no
-  /// gradient. A term of factor 0 is left out, though it may be infinite or NaN; its gradient is 0
+  /// gradient. A term of factor 0 is left out, even if it is infinite or NaN. Its gradient is 0
   /// times its derivative, NaN for a NaN: where(mask, x, 0) before the loss keeps that out.
   Loss loss(const Tensor& factors) const;
 };
@@ -34,11 +34,11 @@ struct LossTerms {
 LossTerms mse_terms(const Tensor& prediction, const Tensor& target);
 LossTerms l1_terms(const Tensor& prediction, const Tensor& target);
 LossTerms huber_terms(const Tensor& prediction, const Tensor& target, double delta = 1);
-/// The terms of kl_div(): of each row, summed over the last axis, which the terms do not have.
+/// The terms of kl_div(): each row's sum over the last axis, which the terms do not have.
 LossTerms kl_div_terms(const Tensor& log_probabilities, const Tensor& target);
-/// The terms of cross_entropy() and nll_loss(), of the target's shape. What a row adds to the
-/// denominator is 0 if it is left out, else its row weight times the weight of its class. The terms
-/// hold the row weights too.
+/// The terms of cross_entropy() and nll_loss(), of the target's shape. A row adds its row weight
+/// times the weight of its class to the denominator, or 0 if it is left out. The terms hold the row
+/// weights too.
 LossTerms cross_entropy_terms(const Tensor& logits, const Tensor& target,
                               const CrossEntropyOptions& options = {});
 LossTerms nll_terms(const Tensor& log_probabilities, const Tensor& target,
@@ -56,7 +56,7 @@ LossTerms bce_with_logits_terms(const Tensor& logits, const Tensor& target,
 /// The sum of these terms.
 Loss bce_with_logits(const Tensor& logits, const Tensor& target, const BceOptions& options);
 
-// ---- Of pairs of elements ----
+// ---- Pairs of elements ----
 /// (p - t)^2 / (2 beta) if |p - t| < beta, else |p - t| - beta/2 (Girshick 2015). beta is 0 or
 /// more; 0 is l1_loss.
 LossTerms smooth_l1_terms(const Tensor& prediction, const Tensor& target, double beta = 1);
@@ -73,13 +73,13 @@ Loss bce_loss(const Tensor& probabilities, const Tensor& target);
 
 struct FocalOptions {
   double gamma = 2;  ///< exponent of 1 - p_t, 0 or more; 0 is cross-entropy
-  /// Weight of targets 1, in [0, 1]; those of 0 weigh 1 - alpha. nullopt: all weigh 1.
+  /// Weight of targets 1, in [0, 1]; targets 0 weigh 1 - alpha. nullopt: all weigh 1.
   std::optional<double> alpha = 0.25;
 };
 /// alpha_t (1 - p_t)^gamma bce of logits and targets in [0, 1], with p = sigmoid(logit) and p_t = p
-/// y
-/// + (1 - p) (1 - y) (Lin et al. 2017; torchvision's sigmoid_focal_loss). The denominator is the
-/// number of elements: to divide by that of positive targets, as the paper does, use Loss::per().
+/// y + (1 - p) (1 - y) (Lin et al. 2017; torchvision's sigmoid_focal_loss). The denominator is the
+/// number of elements. Use Loss::per() to divide by the number of positive targets, as the paper
+/// does.
 LossTerms focal_terms(const Tensor& logits, const Tensor& target, const FocalOptions& options = {});
 /// The sum of these terms.
 Loss focal_loss(const Tensor& logits, const Tensor& target, const FocalOptions& options = {});
@@ -96,7 +96,7 @@ Loss hinge_loss(const Tensor& scores, const Tensor& target, double margin = 1);
 LossTerms hinge_embedding_terms(const Tensor& distances, const Tensor& target, double margin = 1);
 /// The sum of these terms.
 Loss hinge_embedding_loss(const Tensor& distances, const Tensor& target, double margin = 1);
-/// max(0, margin - y (a - b)): y = 1 wants a above b, y = -1 below. The three have one shape.
+/// max(0, margin - y (a - b)): y = 1 asks for a above b, y = -1 below. The three have one shape.
 LossTerms margin_ranking_terms(const Tensor& a, const Tensor& b, const Tensor& target,
                                double margin = 0);
 /// The sum of these terms.
@@ -120,18 +120,18 @@ struct GaussianNllOptions {
   double eps = 1e-6;  ///< the least variance, more than 0
 };
 /// (log v + (m - t)^2 / v) / 2 of means m, targets t and variances v. The variances have the means'
-/// shape, or size 1 or no axis in place of the last. Below eps a variance counts as eps, and its
-/// gradient is as if it did not.
+/// shape, or size 1 or no axis in place of the last. Below eps a variance counts as eps, but has
+/// the gradient of the unclamped value.
 LossTerms gaussian_nll_terms(const Tensor& mean, const Tensor& target, const Tensor& variance,
                              const GaussianNllOptions& options = {});
 /// The sum of these terms.
 Loss gaussian_nll_loss(const Tensor& mean, const Tensor& target, const Tensor& variance,
                        const GaussianNllOptions& options = {});
 
-// ---- Of rows: embeddings [..., d] ----
+// ---- Rows: embeddings [..., d] ----
 /// 1 - cos(a, b) for rows of target 1, max(0, cos(a, b) - margin) for those of -1, 0 for others.
-/// Squared norms have 1e-12 added, as PyTorch's. The target, of
-/// any dtype, has the operands' shape without the last axis.
+/// Squared norms have 1e-12 added, as PyTorch's. The target, of any dtype, has the operands' shape
+/// without the last axis.
 LossTerms cosine_embedding_terms(const Tensor& a, const Tensor& b, const Tensor& target,
                                  double margin = 0);
 /// The sum of these terms.
@@ -139,8 +139,8 @@ Loss cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& targe
                            double margin = 0);
 
 struct TripletMarginOptions {
-  double margin = 1;  ///< by which the negative is to be further away, more than 0
-  double p = 2;       ///< of the norm that is the distance, more than 0; infinity: the largest
+  double margin = 1;  ///< distance by which the negative is to be further away, more than 0
+  double p = 2;       ///< order of the norm of differences, more than 0; infinity: the largest
   double eps = 1e-6;  ///< added to differences, 0 or more
   bool swap = false;  ///< the negative's distance is the smaller of those from anchor and positive
 };
@@ -151,7 +151,7 @@ LossTerms triplet_margin_terms(const Tensor& anchor, const Tensor& positive, con
 Loss triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                          const TripletMarginOptions& options = {});
 
-// ---- Of samples ----
+// ---- Samples ----
 /// 1 - (2 sum(p y) + smooth) / (sum(p) + sum(y) + smooth), sums over all axes but the first, of
 /// probabilities and targets [n, ...] (Milletari et al. 2016, without squares). smooth is 0 or
 /// more.
@@ -159,7 +159,7 @@ LossTerms dice_terms(const Tensor& probabilities, const Tensor& target, double s
 /// The sum of these terms.
 Loss dice_loss(const Tensor& probabilities, const Tensor& target, double smooth = 1);
 
-// ---- Of sequences ----
+// ---- Sequences ----
 struct CtcOptions {
   std::int64_t blank = 0;      ///< the class that stands for no label, in [0, classes)
   bool zero_infinity = false;  ///< terms that are infinite, and their gradients, are 0

@@ -35,7 +35,7 @@ Tensor full(const Shape& shape, double value, detail::ADType auto dtype,
 inline Tensor full(const Shape& shape, double value, Device device) {
   return full(shape, value, {.device = device});
 }
-/// A bool is no dtype: without one the elements would be f32.
+/// A bool is not a dtype: without a dtype the elements would be f32.
 Tensor full(const Shape&, std::same_as<bool> auto) = delete;  // full(shape, 1, boolean), or f32
 /// Every element is 1.
 Tensor ones(const Shape& shape, const TensorOptions& options = {});
@@ -51,7 +51,7 @@ Tensor full_like(const Tensor& x, double value);
 
 struct ArangeOptions {
   double start = 0;  ///< the first number
-  double step = 1;   ///< between two numbers; may be negative
+  double step = 1;   ///< difference of two numbers; may be negative
   DType dtype = i64;
   Device device = default_device();
 };
@@ -66,11 +66,11 @@ inline Tensor arange(std::int64_t count, Device device) {
 }
 
 namespace detail {
-/// start, start + step, ... up to `end`.
+/// Returns start, start + step, ... up to `end`.
 Tensor numbers_between(double start, double end, double step, DType dtype, Device device);
 Tensor numbers_between(std::int64_t start, std::int64_t end, std::int64_t step, DType dtype,
                        Device device);
-/// The value as i64, for arange(); throws Error if it is too large.
+/// Returns the value as i64, for arange(); throws Error if it is too large.
 std::int64_t to_i64(std::uint64_t value);
 template <std::integral T>
 std::int64_t as_i64(T value) {
@@ -83,10 +83,9 @@ std::int64_t as_i64(T value) {
 }  // namespace detail
 
 /// start, start + step, ... as PyTorch's: arange(2, 8, 3) is 2, 5. There are ceil((end - start) /
-/// step) numbers, shape [that]; for fractions this is computed in f64, so the last can be `end`
-/// itself. Without a dtype the numbers are i64 if all arguments are integers, else f32. Throws if
-/// `step` is 0 or leads away from `end`, if an argument is not finite, and if the dtype cannot hold
-/// a number.
+/// step) numbers; for fractions this is computed in f64, so the last can be `end` itself. Without a
+/// dtype the numbers are i64 if all arguments are integers, else f32. Throws if `step` is 0 or
+/// leads away from `end`, if an argument is not finite, and if the dtype cannot hold a number.
 template <detail::ANumber A, detail::ANumber B, detail::ANumber C>
 Tensor arange(A start, B end, C step, detail::ADType auto dtype, Device device = default_device()) {
   if constexpr (std::is_integral_v<A> && std::is_integral_v<B> && std::is_integral_v<C>) {
@@ -142,8 +141,8 @@ Tensor rand(const Shape& shape, detail::ADType auto dtype, Device device = defau
 inline Tensor rand(const Shape& shape, Device device) { return rand(shape, {.device = device}); }
 
 struct RandnOptions {
-  double mean = 0;    ///< of the distribution
-  double stddev = 1;  ///< of the distribution; 0 or more
+  double mean = 0;    ///< mean of the distribution
+  double stddev = 1;  ///< standard deviation of the distribution; 0 or more
   DType dtype = f32;
   Device device = default_device();
   Generator* generator = nullptr;  ///< null: default_generator()
@@ -250,9 +249,9 @@ Tensor sub(const Tensor& a, const Tensor& b);  ///< a - b
 Tensor mul(const Tensor& a, const Tensor& b);  ///< a b
 Tensor div(const Tensor& a, const Tensor& b);  ///< a / b; floating dtypes only
 /// a^b. Between integers it wraps around, and a negative b gives the whole part of a^b: 0, but 1
-/// and -1 for a = 1 and -1; 0 for a = 0. Bools are no numbers.
+/// and -1 for a = 1 and -1; 0 for a = 0. Bools are not numbers.
 Tensor pow(const Tensor& a, const Tensor& b);
-/// The smaller, or the larger by maximum(). NaN wins; a tie shares the gradient evenly.
+/// The smaller element, or the larger by maximum(). NaN wins; a tie shares the gradient evenly.
 Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor swiglu(const Tensor& gate, const Tensor& up);  ///< silu(gate) up (Shazeer 2020); floating
@@ -263,7 +262,7 @@ Tensor div(const Tensor& a, double b);
 /// Throws Error unless b is a whole number of 0 or more for integers.
 Tensor pow(const Tensor& a, double b);
 Tensor pow(double a, const Tensor& b);
-/// In place: a's shape must be the broadcast one; rules as for the unary forms.
+/// Write a in place: its shape must be the broadcast one; rules as for the unary forms.
 Tensor& add_(Tensor& a, const Tensor& b);
 Tensor& sub_(Tensor& a, const Tensor& b);
 Tensor& mul_(Tensor& a, const Tensor& b);
@@ -300,7 +299,7 @@ Tensor ge(const Tensor& a, double b);
 Tensor where(const Tensor&,  // where(condition, 1, 0) is f32; the condition itself is bool
              std::same_as<bool> auto, std::same_as<bool> auto) = delete;
 
-/// As neg(), add(), sub(), mul() and div(); a number stands for a tensor of that value.
+/// Work as neg(), add(), sub(), mul() and div(); a number stands for a tensor of that value.
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -316,7 +315,7 @@ Tensor operator-(double a, const Tensor& b);
 Tensor operator/(double a, const Tensor& b);
 // == and != are left out: code that compares two handles, such as std::find, expects one bool.
 // Write eq(a, b) and ne(a, b).
-/// As lt(), le(), gt() and ge().
+/// Work as lt(), le(), gt() and ge().
 inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
 inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
 inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
@@ -350,15 +349,15 @@ Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
 /// Euclidean norm; derivative 0 if the norm is 0.
 Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 
-/// Where PyTorch, or another order of arguments, has a bool for a number or a number for a bool.
-Tensor argmax(const Tensor&, std::same_as<bool> auto) = delete;  // argmax(x, axis, keepdims)
-Tensor sum(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // sum(x, {0, 1}, true)
+/// Reject a bool in place of a number or a number in place of a bool, as PyTorch's order has.
+Tensor argmax(const Tensor&, std::same_as<bool> auto) = delete;         // argmax(x, axis, keepdims)
+Tensor sum(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // sum(x, {0, 1}, true)
 Tensor mean(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // mean(x, {0, 1}, true)
 Tensor max(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // max(x, {0, 1}, true)
 Tensor min(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // min(x, {0, 1}, true)
 Tensor norm(const Tensor&,  // norm(x, axes): it has no p
             const Axes&, detail::ANumber auto) = delete;
-Tensor var(const Tensor&,                                        // var(x, {}, correction, keepdims)
+Tensor var(const Tensor&,  // var(x, {}, correction, keepdims)
            std::same_as<bool> auto, bool = false) = delete;
 Tensor var(const Tensor&,  // var(x, axes, correction, keepdims)
            const Axes&, std::same_as<bool> auto, bool = false) = delete;
@@ -372,9 +371,9 @@ Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
 Tensor permute(const Tensor& x, const Axes& order);
 /// Exchanges two axes.
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
-/// A new axis of size 1 before `axis`; after the last one for -1.
+/// Inserts a new axis of size 1 before `axis`; after the last one for -1.
 Tensor unsqueeze(const Tensor& x, std::int64_t axis);
-/// Without `axis`, whose size must be 1.
+/// Removes `axis`, whose size must be 1.
 Tensor squeeze(const Tensor& x, std::int64_t axis);
 /// Repeats axes of size 1, and new leading axes, without a copy; -1 keeps a size.
 Tensor expand(const Tensor& x, const Shape& shape);
@@ -414,8 +413,8 @@ Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index);
 /// out[i][j] = x[i][index[i][j]] for axis 1, and likewise for the others. index has x's rank; its
 /// sizes on the other axes are at most x's.
 Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index);
-/// 1 at position index[...] of a new last axis of size `classes`, else 0; no gradient.
-/// `dtype` is none that is stored only.
+/// 1 at position index[...] of a new last axis of size `classes`, else 0; no gradient. `dtype` must
+/// support arithmetic.
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
 // ---- Linear algebra ----
@@ -428,8 +427,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 const char* to_string(Activation activation) noexcept;
 /// A chain of linear layers with `activation` after each but the last, as one op. x [..., in],
 /// weights[i] [out_i, out_{i-1}] and biases[i] [out_i] (or undefined; an empty `biases` means none)
-/// give [..., out_last]. The same as linear() and the activation in turn, with fewer launches (the
-/// idea of Apex's fused MLP): two per layer at most, forward and backward. One of the latter
+/// give [..., out_last]. It computes linear() and the activation in turn, with fewer launches (the
+/// idea of Apex's fused MLP): two per layer at most, forward and backward. One backward launch
 /// computes the gradients of weight and bias, the other that of the data with the activation's
 /// derivative. gelu_tanh is applied to the sum before the sum is rounded to 16 bits.
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases = {},
@@ -444,7 +443,7 @@ inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
 /// Allows f32 matrix products on CUDA devices to run on tensor cores in TF32, which keeps 10 of 23
 /// mantissa bits. Off by default. Applies to all threads, from the next product on.
 void allow_tf32(bool on) noexcept;
-/// What allow_tf32() was given.
+/// Returns the setting of allow_tf32().
 bool tf32_allowed() noexcept;
 /// Allows f32 matrix products on the CPU to run on its bf16 matrix unit: each factor is split into
 /// three bf16 numbers, and the six largest of the nine products are added in f32. An element of the
@@ -453,7 +452,7 @@ bool tf32_allowed() noexcept;
 /// they meet. Off by default. Without the unit (AMX), products stay in f32. Applies to all threads,
 /// from the next product on.
 void allow_bf16x3(bool on) noexcept;
-/// What allow_bf16x3() was given.
+/// Returns the setting of allow_bf16x3().
 bool bf16x3_allowed() noexcept;
 /// Makes matrix products batch-invariant: a row of a [m, k] x [k, n] has the same bits whatever m
 /// and the other rows are. The order in which its terms are added then depends on n, k and the
@@ -462,7 +461,7 @@ bool bf16x3_allowed() noexcept;
 /// row (figures in docs/performance.md). CUDA devices cannot promise it: products there throw Error
 /// while it is required. Off by default. Applies to all threads, from the next product on.
 void require_batch_invariance(bool on) noexcept;
-/// What require_batch_invariance() was given.
+/// Returns the setting of require_batch_invariance().
 bool batch_invariance_required() noexcept;
 
 // ---- Rows ----

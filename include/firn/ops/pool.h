@@ -28,15 +28,15 @@ Tensor adaptive_max_pool2d(const Tensor& x, Size2 out);
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2 out);
 /// Mean over height and width: [n, c, h, w] -> [n, c].
 Tensor global_avg_pool2d(const Tensor& x);
-/// The same along one axis of x [n, c, l], with the options for the width.
+/// Pool along one axis of x [n, c, l], with the options for the width.
 Tensor max_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options = {});
 Tensor avg_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options = {});
 
-/// As adaptive_max_pool2d() and adaptive_avg_pool2d(), along one axis: x [n, c, l] -> [n, c, out].
+/// adaptive_max_pool2d() and adaptive_avg_pool2d() along one axis: x [n, c, l] -> [n, c, out].
 Tensor adaptive_max_pool1d(const Tensor& x, std::int64_t out);
 Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t out);
 
-/// As Pool2dOptions.
+/// Options as in Pool2dOptions, for volumes.
 struct Pool3dOptions {
   Size3 stride = 0;           ///< 0: the window's size
   Size3 padding = 0;          ///< at most half of the window; never the maximum, and 0 in means
@@ -54,20 +54,20 @@ Tensor adaptive_max_pool3d(const Tensor& x, Size3 out);
 Tensor adaptive_avg_pool3d(const Tensor& x, Size3 out);
 
 /// (sum of x^p over each window)^(1/p). p = 1 gives sums, a large p almost maxima; a negative sum
-/// gives NaN unless 1/p is whole, and one of 0 has the gradient 0. Padding and dilation have to
-/// stay as they are. As in PyTorch, a window that ceil_mode lets extend past the edge is scaled up
-/// to a whole one. Throws Error unless p is finite and above 0.
+/// gives NaN unless 1/p is whole, and a sum of 0 has the gradient 0. Padding and dilation must keep
+/// their defaults. As in PyTorch, a window that ceil_mode lets extend past the edge is scaled up to
+/// a whole one. Throws Error unless p is finite and above 0.
 Tensor lp_pool2d(const Tensor& x, double p, Size2 window, const Pool2dOptions& options = {});
-/// The same along one axis, with the options for the width.
+/// lp_pool2d() along one axis, with the options for the width.
 Tensor lp_pool1d(const Tensor& x, double p, std::int64_t window, const Pool2dOptions& options = {});
 
-/// Where a new position's value comes from. `i` is its index, `in` and `out` the sizes of an axis.
-/// An axis that keeps its size keeps its values.
+/// Source of a new position's value. `i` is its index, `in` and `out` the sizes of an axis. An axis
+/// that keeps its size keeps its values.
 enum class Upsampling : std::uint8_t {
   nearest,             ///< the source floor(i in / out)
   linear,              ///< the two sources around it on each axis, weighted by their distance
   bicubic,             ///< the four around it (Keys 1981, a = -0.75); beyond the edge, its value
-  nearest_exact,       ///< the source floor((i + 0.5) in / out), that in the middle of its range
+  nearest_exact,       ///< the source floor((i + 0.5) in / out), in the middle of its range
   bilinear = linear,   ///< linear, as PyTorch calls it for images
   trilinear = linear,  ///< linear, as PyTorch calls it for volumes
 };
@@ -86,10 +86,10 @@ Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how = Upsampling::neare
 /// One number could be a size or a factor.
 template <std::integral Number, class... More>
 Tensor upsample2d(const Tensor&, Number, const More&...) = delete;  // {h, w}, or nn::Upsample(2)
-/// The same along one axis: x [n, c, l] -> [n, c, out]; `out` is the size. Not bicubic.
+/// Resizes along one axis: x [n, c, l] -> [n, c, out]; `out` is the size. Not bicubic.
 Tensor upsample1d(const Tensor& x, std::int64_t out, Upsampling how = Upsampling::nearest,
                   const UpsampleOptions& options = {});
-/// The same for volumes: x [n, c, d, h, w] -> [n, c, out.d, out.h, out.w]. Resized along height and
+/// Resizes volumes: x [n, c, d, h, w] -> [n, c, out.d, out.h, out.w]. It goes along height and
 /// width, then along depth; values of f16 and bf16 are rounded once. Not bicubic.
 Tensor upsample3d(const Tensor& x, Size3 out, Upsampling how = Upsampling::nearest,
                   const UpsampleOptions& options = {});

@@ -31,10 +31,10 @@ namespace firn {
 /// of size 1 in one operand is summed in the other first, and rounded to the dtype.
 /// The result may be a view that is not contiguous, or of the operand if there is only one.
 ///
-/// With more operands, the cheapest pair is contracted first: that with the fewest multiplications,
-/// then with the smallest result, then the first. Each result between is rounded to the dtype. A
-/// single operand may have integers, too, and its sums are those of sum(): i64. No dtype that is
-/// stored only.
+/// With more operands, the cheapest pair is contracted first: the one with the fewest
+/// multiplications, then with the smallest result, then the first. Each result between is rounded
+/// to the dtype. A single operand may have integers, too, and its sums are those of sum(): i64.
+/// Dtypes must support arithmetic.
 ///
 /// Throws Error, which shows the equation (its first 60 characters), for: another number of
 /// operands or axes; a letter whose sizes differ; a result that has a letter twice, or one that no
@@ -48,10 +48,10 @@ inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> op
 /// [s..., y...] give [x..., y...]. With 0 it is the product of each element with each. A size of 1
 /// is repeated. Throws Error if sizes differ, or the result has more than kMaxRank axes.
 Tensor tensordot(const Tensor& a, const Tensor& b, std::int64_t n_axes = 2);
-/// The same over axis axes_a[i] of a and axes_b[i] of b.
+/// Sums over axis axes_a[i] of a and axes_b[i] of b.
 Tensor tensordot(const Tensor& a, const Tensor& b, const Axes& axes_a, const Axes& axes_b);
 
-/// a [n] and b [m]: a[i] b[j], [n, m]; no dtype that is stored only.
+/// a [n] and b [m]: a[i] b[j], [n, m]; the dtype must support arithmetic.
 Tensor outer(const Tensor& a, const Tensor& b);
 /// a [n] and b [n]: the sum of a[i] b[i], a scalar. Throws Error if sizes differ.
 Tensor dot(const Tensor& a, const Tensor& b);
@@ -63,13 +63,14 @@ Tensor bmm(const Tensor& a, const Tensor& b);
 
 /// Factors of a sum with a product.
 struct AddmmOptions {
-  double beta = 1;   ///< of what is added; with 0 that is not read, and gets no gradient
-  double alpha = 1;  ///< of the product
+  double beta = 1;   ///< factor of c; with 0, c is not read and gets no gradient
+  double alpha = 1;  ///< factor of the product
 };
 /// beta c + alpha a b, for a [m, k], b [k, n], and c, which broadcasts to [m, n]. In 16 bits the
 /// product, each factor and the sum round. Under autocast c takes the product's dtype.
 Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
-/// The same for a [batch, m, k], b [batch, k, n], and c, which broadcasts to [batch, m, n].
+/// beta c + alpha a b for a [batch, m, k], b [batch, k, n], and c, which broadcasts to [batch, m,
+/// n].
 Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
 
 /// y[..., o] = sum over i and j of x1[..., i] weight[o, i, j] x2[..., j], plus bias[o]. x1 [...,

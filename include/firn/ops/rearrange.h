@@ -77,7 +77,7 @@ inline Tensor column_stack(std::initializer_list<Tensor> parts) {
   return column_stack(std::span<const Tensor>(parts.begin(), parts.size()));
 }
 /// Matrices with the last axis of x [..., n] on their diagonal `offset`, else 0: sizes n + |offset|
-/// at axes `first` and `second` of the result. x has no dtype that is stored only.
+/// at axes `first` and `second` of the result. x's dtype must support arithmetic.
 Tensor diag_embed(const Tensor& x, std::int64_t offset = 0, std::int64_t first = -2,
                   std::int64_t second = -1);
 /// The elements along each of `axes` in reverse order.
@@ -86,19 +86,19 @@ Tensor flip(const Tensor& x, const Axes& axes);
 Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t axis);
 /// roll() of the flattened x, in x's shape.
 Tensor roll(const Tensor& x, std::int64_t shift);
-/// A quarter turn, `times` over, from axis `first` towards axis `second`.
+/// `times` quarter turns, from axis `first` towards axis `second`.
 Tensor rot90(const Tensor& x, std::int64_t times = 1, std::int64_t first = 0,
              std::int64_t second = 1);
 /// x repeated counts[i] times along axis i. counts may be longer than x's rank: the first ones are
 /// then for new axes. Each is 0 or more.
 Tensor repeat(const Tensor& x, const Shape& counts);
-/// As repeat(), but counts may also be shorter: the first axes are then not repeated.
+/// Works as repeat(), but counts may also be shorter: the first axes are then not repeated.
 Tensor tile(const Tensor& x, const Shape& counts);
 /// Each slice of `axis` repeated `count` times in place, or counts[i] times slice i.
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, std::int64_t axis);
 Tensor repeat_interleave(const Tensor& x, std::span<const std::int64_t> counts, std::int64_t axis);
 /// The lower triangle of the last two axes, or the upper one by triu(); others are 0. `diagonal`
-/// moves the border up (to the right). x has no dtype that is stored only.
+/// moves the border up (to the right). x's dtype must support arithmetic.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 /// A matrix [n + |offset|, n + |offset|] with x [n] on its diagonal `offset`; the diagonal of a
@@ -106,11 +106,10 @@ Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 Tensor diag(const Tensor& x, std::int64_t offset = 0);
 
 // ---- Borders, pixels and channels ----
-/// What pad() puts around x.
+/// Elements that pad() adds around x.
 enum class PadMode : std::uint8_t {
-  constant,  ///< zeros
-  reflect,   ///< x mirrored at its edge, which is not repeated: b c around [a b c] is c b [a b c] b
-             ///< a
+  constant,   ///< zeros
+  reflect,    ///< x mirrored at its edge, which is not repeated: c b [a b c] b a
   replicate,  ///< the element at the edge: a a [a b c] c c
   circular,   ///< x from its other end: b c [a b c] a b
 };

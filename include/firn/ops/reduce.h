@@ -15,12 +15,12 @@ namespace firn {
 /// The product; integers and bool give i64, which wraps around, and an empty product is 1. The
 /// gradient divides by nothing, so it is exact beside zeros.
 Tensor prod(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
-/// Whether an element is not 0 (NaN is not 0): bool, but u8 for u8, as in PyTorch. False if there
+/// True if an element is not 0 (NaN is not 0): bool, but u8 for u8, as in PyTorch. False if there
 /// are no elements; no gradient.
 Tensor any(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
-/// Whether no element is 0: as any(), but true if there are no elements.
+/// True if no element is 0: as any(), but true if there are no elements; no gradient.
 Tensor all(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
-/// How many elements are not 0 (NaN is not 0): i64; no gradient.
+/// Number of elements that are not 0 (NaN is not 0): i64; no gradient.
 Tensor count_nonzero(const Tensor& x, const Axes& axes = {});
 /// Position (i64) of the first smallest element along one axis; a NaN counts as the smallest. No
 /// gradient. Throws Error if there are no elements along the axis.
@@ -38,7 +38,7 @@ Tensor logsumexp(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor std(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
            bool keepdims = false);
 
-/// What var_mean() returns.
+/// Results of var_mean().
 struct VarMean {
   Tensor var;   ///< as var() gives it
   Tensor mean;  ///< as mean() gives it
@@ -47,7 +47,7 @@ struct VarMean {
 VarMean var_mean(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
                  bool keepdims = false);
 
-/// As in ops.h: a bool for a number, or a number for a bool.
+/// Reject a bool in place of a number, or a number in place of a bool, as in ops.h.
 Tensor prod(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // prod(x, {0, 1}, true)
 Tensor any(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // any(x, {0, 1}, true)
 Tensor all(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // all(x, {0, 1}, true)
@@ -68,22 +68,22 @@ VarMean var_mean(const Tensor&,  // var_mean(x, axes, correction, keepdims)
                  const Axes&, std::same_as<bool> auto, bool = false) = delete;
 
 // ---- Statistics ----
-/// The lower median of all elements: of an even number the smaller one of the middle two. NaN if an
+/// The lower median of all elements: for an even number, the smaller of the middle two. NaN if an
 /// element is NaN. Elements that equal it share the gradient evenly. Throws Error if there are no
 /// elements.
 Tensor median(const Tensor& x);
-/// The same along `axis`, with the positions. Of equal elements, the position is the one that a
-/// stable sort puts in the middle (PyTorch promises none); of several NaNs, the first. The gradient
-/// goes to the position. A scalar counts as a line of one element.
+/// The median along `axis`, with its position. Among equal elements, the position is the one that a
+/// stable sort puts in the middle (PyTorch promises none); among several NaNs, the first. The
+/// gradient goes to the position. A scalar counts as a line of one element.
 Sorted median(const Tensor& x, std::int64_t axis, bool keepdims = false);
 Sorted median(const Tensor&, std::same_as<bool> auto) = delete;  // median(x, axis, keepdims)
 
-/// What a quantile is if it lies between the elements a and b, at the share w of the way.
+/// Value of a quantile that lies between the elements a and b, at the share w of the way.
 enum class Interpolation {
   linear,    ///< a + w (b - a)
   lower,     ///< a
   higher,    ///< b
-  nearest,   ///< the one that is nearer; half way, that of the even rank
+  nearest,   ///< the nearer one; half way, the one of even rank
   midpoint,  ///< (a + b) / 2
 };
 const char* to_string(Interpolation interpolation) noexcept;
@@ -91,37 +91,37 @@ const char* to_string(Interpolation interpolation) noexcept;
 struct QuantileOptions {
   Axes axes = {};                                       ///< a list or one number; empty: all
   bool keepdims = false;                                ///< reduced axes stay, with size 1
-  Interpolation interpolation = Interpolation::linear;  ///< between neighbours a and b
+  Interpolation interpolation = Interpolation::linear;  ///< rule between neighbours a and b
 };
-/// The element of rank q (n - 1) of the n sorted elements, interpolated; floating dtypes, q in
-/// [0, 1]. q is rounded to f32 unless x is f64, and the rank is computed in f64, as in PyTorch. NaN
-/// if an element is NaN. Equal neighbours are not interpolated, so infinities are no NaN. The
-/// gradient goes to the two elements. Throws Error if there are no elements.
+/// The element of rank q (n - 1) of the n sorted elements, interpolated; floating dtypes, q in [0,
+/// 1]. q is rounded to f32 unless x is f64, and the rank is computed in f64, as in PyTorch. NaN if
+/// an element is NaN. If both neighbours are equal the result is that value, so infinities stay.
+/// The gradient goes to the two elements. Throws Error if there are no elements.
 Tensor quantile(const Tensor& x, double q, const QuantileOptions& options = {});
-/// The same for each q of a floating list (or scalar): a list gives the result a first axis of its
-/// size. q takes no gradient, and the host reads it.
+/// The quantile for each q of a floating list (or scalar): a list gives the result a first axis of
+/// its size. q takes no gradient, and the host reads it.
 Tensor quantile(const Tensor& x, const Tensor& q, const QuantileOptions& options = {});
 
 struct HistogramOptions {
   double low = 0, high = 0;  ///< the range of the bins; if equal: from the least to the largest x
-  Tensor weights = {};       ///< of x's shape and dtype, or undefined: 1 for each element
+  Tensor weights = {};       ///< weights of elements, of x's shape and dtype; undefined: 1 each
   bool density = false;      ///< hist is divided by its sum and by the widths of the bins
 };
-/// What histogram() returns.
+/// Results of histogram().
 struct Histogram {
   Tensor hist;   ///< one for each bin, in x's dtype
-  Tensor edges;  ///< one more, ascending, in x's dtype
+  Tensor edges;  ///< [bins + 1], ascending, in x's dtype
 };
 /// Sums of weights in `bins` bins of equal width, for x of f32 or f64. A bin holds its lower edge,
 /// and the last one both. Elements outside and NaNs count nowhere. If the range has no width, it is
 /// widened by 1/2 on both sides; without elements it is [0, 1]. No gradient. Waits for the device
 /// unless a range is given. Throws Error unless bins > 0 and the range is finite and ascending.
 Histogram histogram(const Tensor& x, std::int64_t bins = 100, const HistogramOptions& options = {});
-/// The same with given edges, an ascending list of x's dtype and two or more elements. low and high
-/// are not used.
+/// Takes given edges, an ascending list of x's dtype and two or more elements. It ignores low and
+/// high.
 Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions& options = {});
 
-/// What unique() returns.
+/// Results of unique().
 struct Unique {
   Tensor values;   ///< each value once, ascending, of x's dtype
   Tensor inverse;  ///< i64 of x's shape: x is values at these positions
@@ -143,13 +143,13 @@ Tensor logcumsumexp(const Tensor& x, std::int64_t axis);
 /// The largest element so far and its position, the last one of equal elements. NaN is larger than
 /// all numbers. The gradient goes to the positions.
 Sorted cummax(const Tensor& x, std::int64_t axis);
-Sorted cummin(const Tensor& x, std::int64_t axis);  ///< the same of the smallest, NaN below all
+Sorted cummin(const Tensor& x, std::int64_t axis);  ///< cummax() of the smallest; NaN is least
 
 // ---- Sums and differences ----
 /// The sum of a matrix's main diagonal, a scalar.
 Tensor trace(const Tensor& x);
 /// x[1:] - x[:-1] along `axis`, `times` over: each makes the axis one shorter, down to 0. Bools are
-/// no numbers.
+/// not numbers.
 Tensor diff(const Tensor& x, std::int64_t times = 1, std::int64_t axis = -1);
 /// sum() and mean() of the elements that are not NaN; floating dtypes. A NaN gets no gradient.
 /// Where all are NaN the sum is 0 and the mean NaN.
@@ -163,8 +163,8 @@ Tensor nanmean(const Tensor&,  // nanmean(x, {0, 1}, true)
 /// which is a list or broadcasts to y's shape. Floating dtypes.
 Tensor trapezoid(const Tensor& y, double step = 1, std::int64_t axis = -1);
 Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t axis = -1);
-/// The covariances of n variables from x [n, observations], as [n, n]; of one variable, or a list,
-/// its variance, a scalar. The divisor is observations - correction. Floating dtypes.
+/// The covariances of n variables from x [n, observations], as [n, n]. For one variable, or a list,
+/// it is the variance, a scalar. The divisor is observations - correction. Floating dtypes.
 Tensor cov(const Tensor& x, std::int64_t correction = 1);
 Tensor cov(const Tensor&, std::same_as<bool> auto) = delete;  // cov(x, correction)
 /// The correlations, in [-1, 1]: cov() over the product of both standard deviations.

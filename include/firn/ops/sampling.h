@@ -1,5 +1,5 @@
 // Random integers, choices and noise, drawn from a Generator's stream: the same seed gives the same
-// numbers for any number of threads. None has a gradient, but gumbel_softmax().
+// numbers for any number of threads. Only gumbel_softmax() has a gradient.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,21 @@ struct GumbelOptions {
 /// Numbers of the standard Gumbel distribution, -log(-log u); none is infinite.
 Tensor gumbel(const Shape& shape, const GumbelOptions& options = {});
 /// A class drawn for each row of logits [..., C] by their softmax: i64 [...]. It adds Gumbel noise
-/// and takes the largest (Maddison et al. 2014). A class of logit -inf or NaN is
-/// not drawn; of a row without others, class 0 is.
+/// and takes the largest (Maddison et al. 2014). A class of logit -inf or NaN is not drawn; if a
+/// row has no other class, class 0 is.
 Tensor categorical(const Tensor& logits, Generator& generator = default_generator());
 /// `count` classes for each row of weights [..., C], 0 or more, drawn in proportion: i64 [...,
 /// count], in the order of drawing. Without replacement no class comes twice, count is at most C,
 /// and classes of weight 0 come after all others. With replacement it takes memory for count * C
-/// numbers a row. The host does not look at the weights: those
-/// below 0 and NaN count as 0, and of a row without others class 0 is drawn.
+/// numbers a row. The host does not look at the weights: weights below 0 and NaN count as 0, and a
+/// row without others draws class 0.
 Tensor multinomial(const Tensor& weights, std::int64_t count, bool replacement = false,
                    Generator& generator = default_generator());
 
 struct GumbelSoftmaxOptions {
   double temperature = 1;          ///< more than 0: the lower, the nearer to one class
   bool hard = false;               ///< one-hot rows, with the gradient of the soft ones
-  std::int64_t axis = -1;          ///< of the classes
+  std::int64_t axis = -1;          ///< axis of the classes
   Generator* generator = nullptr;  ///< null: default_generator()
 };
 /// softmax((logits + Gumbel noise) / temperature): a sample with a gradient (Jang et al. 2017).

@@ -8,13 +8,13 @@
 
 namespace firn {
 
-/// Elements in order, and where they were.
+/// Elements in order, and their positions before.
 struct Sorted {
-  Tensor values;   ///< of the operand's dtype; its gradient goes back to where an element was
+  Tensor values;   ///< has the operand's dtype; the gradient goes back to an element's old position
   Tensor indices;  ///< i64, positions along the axis; no gradient
 };
 
-// Operands have no dtype that is stored only. The order is PyTorch's: -inf first, NaN above all
+// Dtypes of operands must support arithmetic. The order is PyTorch's: -inf first, NaN above all
 // numbers, -0 equal to 0. Equal elements keep the order of their positions, in descending order
 // too. A scalar is sorted as if it had one axis of size 1. Throws Error on an axis that does not
 // exist.
@@ -36,7 +36,7 @@ struct TopkOptions {
   bool sorted = true;   ///< the first of the order first; false: in the order of their positions
 };
 /// The first k elements of each line of x along `axis`, in descending order, or in ascending order
-/// with `largest` off. Values and indices have x's shape, but for size k at `axis`. Of equal
+/// with `largest` off. Values and indices have x's shape, but for size k at `axis`. Among equal
 /// elements at the end, those with the lower positions are taken. Throws Error unless k is in [0,
 /// x.size(axis)].
 Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis = -1,
@@ -44,20 +44,20 @@ Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis = -1,
 Sorted topk(const Tensor&,  // topk(x, k, -1, {.largest = false})
             std::int64_t, std::same_as<bool> auto) = delete;
 
-/// How many elements of an ascending list are less than each of `values`, i64 of values' shape:
-/// where it would be inserted. `right`: less or equal, so behind its equals. `sorted` is a list
-/// [n], or has a line [..., n] for each line of values [..., m]. The order is that of sort(), so
-/// NaN comes last. Both have one dtype, none that is stored only; no gradient. An unsorted list
-/// gives positions without meaning.
+/// Number of elements of an ascending list that are less than each of `values`, i64 of values'
+/// shape: the position of insertion. `right`: less or equal, so behind its equals. `sorted` is a
+/// list [n], or has a line [..., n] for each line of values [..., m]. The order is that of sort(),
+/// so NaN comes last. Both have one dtype, which must support arithmetic; no gradient. An unsorted
+/// list gives positions without meaning.
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
 /// The bucket of each element of x between ascending boundaries [n]: searchsorted(boundaries, x).
 Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);
 
 struct BincountOptions {
-  Tensor weights = {};          ///< of x's shape, or undefined: 1 for each element
+  Tensor weights = {};          ///< weights of elements, of x's shape; undefined: 1 each
   std::int64_t min_length = 0;  ///< the least size of the result
 };
-/// How often each of 0 to max(x) is in x, a list of non-negative i64, i32 or u8: i64 of shape
+/// Count of each of 0 to max(x) in x, a list of non-negative i64, i32 or u8: i64 of shape
 /// [max(max(x) + 1, min_length)]. With weights: their sums, in the weights' dtype, or f64 for
 /// integers; each is added in the order of the list. No gradient. Waits for the device, since the
 /// values decide the shape. Throws Error on a negative element.

@@ -8,8 +8,8 @@
 
 namespace firn::optim {
 
-/// The moving averages of the parameters, in the order of Optimizer::parameters(), f32 or f64. They
-/// share the optimizer's memory. Throws Error unless StepOptions::ema is set.
+/// Returns the moving averages of the parameters, in the order of Optimizer::parameters(), f32 or
+/// f64. They share the optimizer's memory. Throws Error unless StepOptions::ema is set.
 std::vector<Tensor> ema(const Optimizer& optimizer);
 
 /// While it lives, the weights are their moving averages: for evaluation.
@@ -18,13 +18,13 @@ std::vector<Tensor> ema(const Optimizer& optimizer);
 ///
 /// backward() and step() throw Error meanwhile. The destructor puts the weights back, even if the
 /// optimizer is gone by then. A parameter that was written meanwhile, for example by copy_from(),
-/// keeps what was written.
+/// keeps its new values.
 ///
-/// Buffers have no averages: the running statistics of a BatchNorm stay those of the training's
-/// weights. nn::RecomputedStatistics computes those of the averages.
+/// Buffers have no averages: the running statistics of a BatchNorm stay those of the trained
+/// weights. nn::RecomputedStatistics computes statistics of the averages.
 class AveragedWeights {
  public:
-  /// Throws Error unless StepOptions::ema is set, or if the optimizer cannot go on.
+  /// Throws Error if StepOptions::ema is not set, or if the optimizer cannot go on.
   [[nodiscard]] explicit AveragedWeights(Optimizer& optimizer);
   AveragedWeights(const AveragedWeights&) = delete;
   AveragedWeights& operator=(const AveragedWeights&) = delete;

@@ -1,4 +1,4 @@
-// How an optimizer's gradients look to a 16-bit type (S10).
+// Health of an optimizer's gradients in a 16-bit type (S10).
 #pragma once
 
 #include <vector>
@@ -17,10 +17,10 @@ struct GradientHealth {
   double non_finite = 0;     ///< share that is Inf or NaN
   double largest = 0;        ///< largest finite magnitude of the mean
   double headroom_bits = 0;  ///< log2(largest number of the type / (loss scale * largest))
-  bool received = false;     ///< whether the parameter has received a gradient in the cycle
+  bool received = false;     ///< the parameter has received a gradient in the cycle
 };
 
-/// The health of each parameter's gradient as `dtype`, f16 or bf16, in the order of
+/// Returns the health of each parameter's gradient as `dtype`, f16 or bf16, in the order of
 /// Optimizer::parameters(). Call it between backward() and step(). Waits for the device. Throws
 /// Error for another dtype.
 std::vector<GradientHealth> gradient_health(const Optimizer& optimizer, DType dtype = DType::f16);

@@ -8,7 +8,7 @@
 
 namespace firn::optim {
 
-/// How a cycle ended. The numbers are part of an optimizer's saved state.
+/// Outcome of a cycle. The numbers are part of an optimizer's saved state.
 enum class StepStatus : std::int32_t {
   accumulating,        ///< the cycle goes on: nothing was to be done
   applied,             ///< the weights were updated
@@ -18,8 +18,8 @@ enum class StepStatus : std::int32_t {
   skipped_no_gradients,  ///< the losses reached no parameter of the optimizer: nothing was changed
 };
 
-/// What was not finite if a step was skipped for that: the first that applies. A loss or weight
-/// comes before the gradient, which then says nothing about the loss scale.
+/// Value that was not finite if a step was skipped for that: the first that applies. A loss or
+/// weight comes before the gradient, which then says nothing about the loss scale.
 enum class NonFinite : std::int32_t {
   /// Everything was finite.
   none,
@@ -53,19 +53,19 @@ enum class ScheduleKind : std::int64_t {
 ///   exponential  from * factor^x
 ///   polynomial   to + (from - to) (1 - p)^factor
 ///   steps        from * factor^floor(x / length)
-/// cosine_restarts: the formula of cosine, again and again, each time over `factor` times as many
-/// steps. Of the triangles, with h = 1 - |2 (x mod length) / length - 1|:
+/// cosine_restarts: repeats the formula of cosine, each time over `factor` times as many steps. The
+/// triangles, with h = 1 - |2 (x mod length) / length - 1|, are:
 ///   triangle          from + (to - from) h factor^floor(x / length)
 ///   triangle_by_step  from + (to - from) h factor^x
 struct SchedulePiece {
-  ScheduleKind kind = ScheduleKind::constant;  ///< its formula
+  ScheduleKind kind = ScheduleKind::constant;  ///< formula of the piece
   std::int64_t begin = 0;                      ///< the first step of the piece
   std::int64_t length = 1;                     ///< steps, 1 or more
   double from = 0, to = 0, factor = 1;         ///< see the formulas
 };
 static_assert(sizeof(SchedulePiece) == 6 * 8);
 
-/// Pieces of a schedule at most.
+/// Largest number of pieces of a schedule.
 inline constexpr int kMaxSchedulePieces = 32;
 
 }  // namespace firn::optim

@@ -8,13 +8,13 @@
 
 namespace firn::detail {
 
-/// A function that returns a tensor if it is called with Args.
+/// True if a call of Fn with Args returns a tensor.
 template <class Fn, class... Args>
 concept GivesTensor = requires(Fn& fn, Args... args) {
   requires std::same_as<std::remove_cvref_t<decltype(fn(args...))>, Tensor>;
 };
 
-/// Does not compile.
+/// Stops the compilation with an explanation.
 template <class Fn>
 [[noreturn]] void refuse_tensor_as_loss() {
   static_assert(!sizeof(Fn*),

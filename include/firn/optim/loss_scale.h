@@ -1,4 +1,4 @@
-// Loss scaling: what keeps 16-bit gradients away from underflow and overflow.
+// Loss scaling, which keeps 16-bit gradients away from underflow and overflow.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace firn::optim {
 
-/// When the tolerance for overflows (hysteresis) is full again.
+/// Time at which the tolerance for overflows (hysteresis) is full again.
 enum class HysteresisRefill : std::uint8_t {
   on_growth,      ///< only when the scale grows (DeepSpeed's consecutive_hysteresis = false)
   on_clean_step,  ///< after every step without overflow
 };
 
-/// What happens to a cycle whose gradients are not finite (S15).
+/// Treatment of a cycle whose gradients are not finite (S15).
 enum class OverflowPolicy : std::uint8_t {
-  skip,   ///< it is dropped
-  retry,  ///< it is computed again at the lower scale; only by run_cycle() and run_batch()
+  skip,   ///< the cycle is dropped
+  retry,  ///< the cycle is computed again at the lower scale; only by run_cycle() and run_batch()
 };
 
 /// Options of dynamic loss scaling (S13). All scales are powers of two (S06).
@@ -30,30 +30,30 @@ struct DynamicLossScale {
   double min = 1;                       ///< the scale backs off no further
   double max = 16777216;                ///< 2^24; growth that would pass it is left out
   int hysteresis = 1;                   ///< overflows before the scale backs off; 1: at the first
-  /// When the tolerated overflows are counted anew.
+  /// Time at which the tolerated overflows are counted anew.
   HysteresisRefill refill = HysteresisRefill::on_growth;
-  OverflowPolicy on_overflow = OverflowPolicy::skip;  ///< what happens to a cycle that overflows
+  OverflowPolicy on_overflow = OverflowPolicy::skip;  ///< treatment of a cycle that overflows
   /// Begins at a scale of 1 (or min), and the first step that is applied measures the largest
   /// element of the averaged gradient: the scale becomes the largest power of two that leaves it 4
   /// bits of headroom in f16 (S14), rather than `init` halved step by step. Cycles whose gradient
   /// is 0 measure nothing.
   bool calibrate = false;
 
-  /// The rules of other systems, for people who compare.
+  /// The rules of other systems, for comparisons.
   static DynamicLossScale pytorch();  ///< torch.cuda.amp.GradScaler; within 2^-126 and 2^127
   static DynamicLossScale
   deepspeed();                         ///< DeepSpeed's DynamicLossScaler as its fp16 section has it
   static DynamicLossScale megatron();  ///< Megatron-LM's DynamicGradScaler
 };
 
-/// None, a fixed scale, or a dynamic one.
+/// No loss scale, a fixed one, or a dynamic one.
 class LossScale {
  public:
-  /// What decides the scale; `automatic` is dynamic for f16 parameters, else none.
+  /// Source of the scale; `automatic` is dynamic for f16 parameters, else none.
   enum class Kind : std::uint8_t { automatic, none, fixed, dynamic };
 
   /// Dynamic for models with f16 parameters, none otherwise. A model of f32 parameters under f16
-  /// autocast wants dynamic().
+  /// autocast needs dynamic().
   LossScale() = default;
   static LossScale none();
   /// Throws Error unless `scale` is a power of two in [2^-24, 2^24].
@@ -61,9 +61,9 @@ class LossScale {
   /// Throws Error, naming the option and its value, where one is out of range.
   static LossScale dynamic(const DynamicLossScale& options = {});
 
-  /// What decides the scale.
+  /// Returns the source of the scale.
   Kind kind() const noexcept { return kind_; }
-  /// The options of dynamic scaling.
+  /// Returns the options of dynamic scaling.
   const DynamicLossScale& options() const noexcept { return options_; }
 
  private:
@@ -76,21 +76,21 @@ class LossScale {
 /// handle: copies are the same scaler.
 class LossScaler {
  public:
-  /// None: the optimizer makes its own.
+  /// Makes an undefined scaler: an optimizer that receives it makes its own.
   LossScaler() = default;
   /// The scale's memory is on the device of the parameters.
   explicit LossScaler(const LossScale& policy, Device device = default_device());
 
-  /// False for one that the optimizer makes.
+  /// False for an undefined scaler.
   bool defined() const noexcept { return state_ != nullptr; }
-  /// Those that it was made with. Throws Error if it is not defined().
+  /// Returns the policy that it was made with. Throws Error if it is not defined().
   const LossScale& policy() const;
-  /// In force from the next micro-step on. Waits for the device.
+  /// Returns the scale in force from the next micro-step on. Waits for the device.
   double scale() const;
-  /// As Optimizer::set_loss_scale().
+  /// Sets the scale as Optimizer::set_loss_scale() does.
   void set_scale(double scale);
 
-  // For the library: memory that holds a fresh math::ScalerState, or is to.
+  // For the library: memory that holds, or is to hold, a fresh math::ScalerState.
   LossScaler(const LossScale& policy, Tensor memory);
   const Tensor& memory() const;
 

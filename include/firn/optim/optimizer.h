@@ -9,8 +9,8 @@
 // loop makes cycles of four micro-batches: step() acts on every fourth call, and flush() ends the
 // last cycle of an epoch.
 //
-// Beside the class: joint_step.h (steps of several optimizers), ema.h (averages of the weights),
-// health.h (a look at the gradients).
+// The class is accompanied by joint_step.h (steps of several optimizers), ema.h (averages of the
+// weights) and health.h (a look at the gradients).
 #pragma once
 
 #include <concepts>
@@ -39,9 +39,9 @@ namespace firn::optim {
 using NamedState = NamedTensor;
 
 /// Sums over all micro-steps of an optimizer so far: the losses' sums and their weights, of the
-/// micro-steps in which both were finite. The mean loss between two moments is the difference of
-/// the `loss` members divided by that of the `weight` members. Over ranks and in exact mode, a
-/// cycle that was dropped is not in them; in mid-cycle they have this rank's part of it.
+/// micro-steps in which both were finite. The mean loss between readings a and b is (b.loss -
+/// a.loss) / (b.weight - a.weight). Over ranks and in exact mode, they leave out a cycle that was
+/// dropped; in mid-cycle they have this rank's part of it.
 struct LossTotals {
   double loss = 0, weight = 0;  ///< sum of the losses, and of their weights
 };
@@ -94,14 +94,14 @@ class Optimizer {
   /// While the pass is running, calls of this optimizer that change the cycle throw Error, as from
   /// a hook.
   void backward(const Loss& loss, const BackwardPass& pass = {});
-  /// The same for any scalar: `sum` is a sum over samples and `weight` their number. With the
-  /// default weight, one backward() and a step() apply the gradient of `sum` as it is.
+  /// Takes any scalar: `sum` is a sum over samples and `weight` their number. With the default
+  /// weight, one backward() and a step() apply the gradient of `sum` as it is.
   void backward(const Tensor& sum, double weight = 1, const BackwardPass& pass = {});
   void backward(const Tensor&,  // backward(sum, weight, {.retain_graph = true})
                 std::same_as<bool> auto) = delete;
 
-  /// A micro-step without samples: counts as a backward() of weight 0. For a rank that has none
-  /// where others have some (dist/distribute.h).
+  /// Makes a micro-step without samples, which counts as a backward() of weight 0. A rank calls it
+  /// that has no samples where others have some (dist/distribute.h).
   void no_samples();
 
   /// Every N-th call since the cycle began, N = StepOptions::accumulate, ends the cycle: divides
@@ -129,7 +129,7 @@ class Optimizer {
 
   // ---- Whole cycles ----
 
-  /// A whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
+  /// Runs a whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
   /// [0, micro_steps), then a step. The function only computes the loss: backward(), step(),
   /// flush(), zero_grad() and calls that make a whole cycle throw Error in it. A std::bad_alloc of
   /// the function becomes OutOfMemory, whose text names the function.
@@ -140,30 +140,31 @@ class Optimizer {
   /// before the step, the cycle is dropped; with OverflowPolicy::retry all these go back too.
   StepReport run_cycle(std::int64_t micro_steps,
                        const std::function<Loss(std::int64_t i)>& micro_batch);
-  /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
-  /// is that of samples [first, last).
+  /// Runs a cycle for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first,
+  /// last) is the loss of samples [first, last).
   StepReport run_batch(std::int64_t samples, std::int64_t micro_batch,
                        const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
-  /// The same with micro-batches whose size is planned, or halved if memory runs out (S22, S37):
-  /// see MicroBatch. The report says the size, and how often memory ran out. If one sample does not
-  /// fit, throws OutOfMemory; all is then as before the call, but for what `loss` does beside firn,
-  /// and in exact mode over several ranks for the random stream, which goes on on all alike.
-  /// While a graph is captured, the size must be given and nothing is halved.
+  /// Runs a cycle with micro-batches whose size is planned, or halved if memory runs out (S22,
+  /// S37): see MicroBatch. The report says the size, and how often memory ran out. If one sample
+  /// does not fit, throws OutOfMemory. All is then as before the call, except for effects of `loss`
+  /// outside of firn. In exact mode over several ranks the random stream goes on, equally on all
+  /// ranks. While a graph is captured, the size must be given and nothing is halved.
   StepReport run_batch(std::int64_t samples, const MicroBatch& micro_batch,
                        const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
-  /// A whole cycle for a loss that couples the samples of its batch (S20), in the memory of one
-  /// part of the graph (gradient caching, Gao et al. 2021). First every part is encoded without
-  /// recording. Then `loss` is computed of all encodings, which gives their gradients. Last, every
-  /// part is encoded once more to carry these to the parameters.
+  /// Runs a whole cycle for a loss that couples the samples of its batch (S20), in the memory of
+  /// one part of the graph (gradient caching, Gao et al. 2021). First every part is encoded without
+  /// recording. Then `loss` is computed from all encodings, which gives their gradients. Last,
+  /// every part is encoded once more to carry these to the parameters.
   ///
-  /// encode(i), for i in [0, parts), returns [n_i, ...], equal off the first axis. It is called
-  /// twice and must return the same: random streams, running statistics and loaders begin anew.
-  /// loss(all) is given the [sum of n_i, ...] in order, and may have parameters of its own. Throws
-  /// Error if a cycle is under way or the shapes do not fit. If a function throws, or memory runs
-  /// out before the step, the cycle is dropped, and streams, statistics and loaders go back too.
+  /// encode(i), for i in [0, parts), returns [n_i, ...], with equal sizes on all axes but the
+  /// first. It is called twice and must return the same: random streams, running statistics and
+  /// loaders begin anew. loss(all) is given the [sum of n_i, ...] in order, and may have parameters
+  /// of its own. Throws Error if a cycle is under way or the shapes do not fit. If a function
+  /// throws, or memory runs out before the step, the cycle is dropped, and streams, statistics and
+  /// loaders go back too.
   StepReport step_two_pass(std::int64_t parts, const std::function<Tensor(std::int64_t i)>& encode,
                            const std::function<Loss(const Tensor& all)>& loss);
-  /// Tensors that your own forward pass changes: a retried cycle, and the second pass of
+  /// Names tensors that your own forward pass changes: a retried cycle, and the second pass of
   /// step_two_pass(), begin with the values that they had before. firn's layers need no such call.
   void restore_on_retry(std::vector<Tensor> buffers);
 
@@ -185,59 +186,59 @@ class Optimizer {
     detail::refuse_tensor_as_loss<Fn>();
   }
 
-  // ---- Where the cycle is ----
+  // ---- Position in the cycle ----
 
-  /// The epoch for StepOptions::accumulate; 0 at first. The cycle under way keeps its length (S24).
+  /// Sets the epoch for StepOptions::accumulate; 0 at first. A begun cycle keeps its length (S24).
   void set_epoch(std::int64_t epoch);
-  /// Calls of step() that make the cycle under way; if there is none, the next one.
+  /// Returns the calls of step() that make the cycle under way; if there is none, the next one.
   std::int64_t cycle_length() const;
-  /// Calls of step() so far in the cycle under way: 0 if the next call is its first,
+  /// Returns the calls of step() so far in the cycle under way: 0 if the next call is its first,
   /// cycle_length() - 1 if the next one ends it.
   std::int64_t cycle_position() const;
-  /// The report of the cycle under way so far; if there is none, of the last one: what step() has
-  /// returned. After the replay of a graph, the report of the replayed step.
+  /// Returns the report of the cycle under way so far; if there is none, the one that step()
+  /// returned last. After the replay of a graph, it is the report of the replayed step.
   StepReport last_report() const;
-  /// The sums that a log of an epoch needs, kept on the device. Waits for it.
+  /// Returns the sums that a log of an epoch needs, kept on the device. Waits for the device.
   LossTotals loss_totals() const;
 
   // ---- Settings ----
 
-  /// The learning rate of the next step if that is applied. Waits for the device.
+  /// Returns the learning rate of the next step if that is applied. Waits for the device.
   double lr() const;
-  /// From the next step on, a constant. Throws Error unless 0 <= lr < infinity.
+  /// Sets a constant from the next step on. Throws Error unless 0 <= lr < infinity.
   void set_lr(double lr);
-  /// From the next step on, another schedule; its step 0 is the optimizer's first step. Throws
+  /// Sets another schedule from the next step on; its step 0 is the optimizer's first step. Throws
   /// Error for a constant outside that range.
   void set_lr(const Schedule& lr);
 
-  /// The loss scale from the next micro-step on; 1 without loss scaling. Waits for the device.
+  /// Returns the loss scale of the next micro-step; 1 without loss scaling. Waits for the device.
   double loss_scale() const;
-  /// Sets it. What the cycle has accumulated is expressed anew, exactly (S05). The counters of a
+  /// Sets the loss scale. The cycle's sums are expressed anew, exactly (S05). The counters of a
   /// dynamic scale begin anew. Throws Error unless it is a power of two within the limits of the
   /// policy ([2^-24, 2^24] for a fixed one), and if there is no loss scaling.
   void set_loss_scale(double scale);
 
   // ---- Parameters and state ----
 
-  /// The parameters in the order given, groups one after another, each once.
+  /// Returns the parameters in the order given, groups one after another, each once.
   std::vector<Tensor> parameters() const;
 
   /// Takes the f32 masters of f16 and bf16 parameters from their present values, and begins moving
   /// averages anew at the weights. Weights that were only loaded or edited need no call: the next
   /// backward() or step() finds every weight that is not its master rounded, and makes it the
-  /// master. A restored state so keeps its masters to the bit (S28).
+  /// master. So a restored state keeps its masters to the bit (S28).
   void refresh_masters();
 
-  /// All that a continued run needs, cycle included. The tensors share the optimizer's memory, so
-  /// copying into them restores it. Gradients of parameters that the cycle has not reached are zero
-  /// at the call and have no meaning later.
+  /// Returns all that a continued run needs, cycle included. The tensors share the optimizer's
+  /// memory, so copying into them restores it. Gradients of parameters that the cycle has not
+  /// reached are zero at the call and have no meaning later.
   ///
   /// Names: "parameters.<i>.weight", ".gradient", ".master", ".ema", ".momentum", ".first_moment",
   /// ...; "update_counts" (i64 per parameter: bias corrections count the updates of each),
   /// "touched", "kind" (u8 on the CPU: a text), and "cycle" (i64 on the CPU: cycles ended, epoch,
   /// length of the cycle under way, calls of step() and micro-steps in it, and the micro-steps at
   /// the last of these calls). The bytes of "step_state", "loss_scale" and "schedule" are this
-  /// version's own. The next backward() or step() throws Error if what was copied in is not the
+  /// version's own. The next backward() or step() throws Error if the copied bytes are not the
   /// state of an optimizer of this kind.
   std::vector<NamedState> state() const;
 
@@ -253,12 +254,12 @@ class Optimizer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The options in one line: "AdamW: 16 x 4 = 64 samples per step, f16 parameters with f32 masters,
-/// dynamic loss scale from 65536, clip norm 1, lr 0.001". Without `micro_batch`, the number of
-/// samples in one, it says "4 micro-steps per step".
+/// Describes the options in one line: "AdamW: 16 x 4 = 64 samples per step, f16 parameters with f32
+/// masters, dynamic loss scale from 65536, clip norm 1, lr 0.001". Without `micro_batch`, the
+/// number of samples in one, it says "4 micro-steps per step".
 std::string describe(const Optimizer& optimizer, std::int64_t micro_batch = 0);
 
-/// The constructors of all optimizers; Options: SGDOptions, and so on.
+/// Constructors of all optimizers; Options: SGDOptions, and so on.
 template <class Options>
 class OptimizerOf : public Optimizer {
  public:

@@ -13,7 +13,7 @@
 namespace firn::optim {
 
 /// A list of parameters, with their names if they are known: from net.parameters(),
-/// net.named_parameters(), or {weight, bias}. Errors and reports name parameters so.
+/// net.named_parameters(), or {weight, bias}. Errors and reports use these names.
 class ParamList {
  public:
   ParamList() = default;
@@ -22,12 +22,12 @@ class ParamList {
   ParamList(std::vector<NamedTensor> parameters);  // NOLINT
   ParamList(std::initializer_list<NamedTensor> parameters);
 
-  /// Appends one.
+  /// Appends a parameter.
   void push_back(const Tensor& parameter) { list_.push_back({{}, parameter}); }
   void push_back(NamedTensor parameter) { list_.push_back(std::move(parameter)); }
   bool empty() const noexcept { return list_.empty(); }
   std::size_t size() const noexcept { return list_.size(); }
-  /// Number i, with its name if it has one.
+  /// Returns parameter number i, with its name if it has one.
   const NamedTensor& operator[](std::size_t i) const { return list_[i]; }
   auto begin() const noexcept { return list_.begin(); }
   auto end() const noexcept { return list_.end(); }
@@ -36,18 +36,18 @@ class ParamList {
   std::vector<NamedTensor> list_;
 };
 
-/// How an optimizer keeps the states of its rule, such as moments.
+/// Precision of the states of an optimizer's rule, such as moments.
 enum class StatePrecision : std::uint8_t {
   full,  ///< f32, or f64 for f64 parameters
   /// 8 bits for each element, and an f32 scale for each block of 256: the dynamic code of 8-bit
-  /// optimizers (Dettmers et al. 2022). A block is of one parameter, in the order of its memory.
+  /// optimizers (Dettmers et al. 2022). A block is of one parameter, in memory order.
   bits8,
 };
 
-/// Parameters that are updated alike. What is set here stands instead of the optimizer's option of
-/// that name; Error if its rule has none.
+/// Parameters that are updated alike. An option set here replaces the optimizer's option of that
+/// name; Error if its rule has none.
 struct ParamGroup {
-  ParamList parameters = {};                ///< that the group has
+  ParamList parameters = {};                ///< parameters of the group
   double lr_scale = 1;                      ///< multiplies the optimizer's learning rate; 0 or more
   std::optional<double> weight_decay = {};  ///< unset: the optimizer's
   std::optional<double> beta1 = {}, beta2 = {}, eps = {};           ///< unset: the optimizer's
@@ -57,7 +57,7 @@ struct ParamGroup {
   std::optional<bool> nesterov = {}, centered = {}, amsgrad = {};   ///< unset: the optimizer's
   std::optional<StatePrecision> state = {};                         ///< unset: the optimizer's
   std::optional<std::int64_t> min_8bit_size = {};                   ///< unset: the optimizer's
-  std::optional<bool> hidden = {};  ///< of Muon: whether it updates all of them, or AdamW does
+  std::optional<bool> hidden = {};  ///< Muon only: Muon updates all of them; false: AdamW does
 };
 
 /// The usual two groups for decoupled weight decay: parameters of two axes or more decay by

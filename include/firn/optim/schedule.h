@@ -25,8 +25,9 @@ class Schedule {
   /// infinity.
   Schedule(double value = 0);  // NOLINT: a number is a schedule
 
-  /// The value at an applied-step count of `step` >= 0.
+  /// Returns the value at an applied-step count of `step` >= 0.
   double at(std::int64_t step) const noexcept;
+  /// Describes the schedule:
   /// "warm-up 0 to 0.001 over 200 steps, then cosine to 0 over 10000 steps".
   std::string describe() const;
 
@@ -51,27 +52,27 @@ Schedule step_decay(double lr, std::int64_t every, double factor = 0.1);
 Schedule multi_step(double lr, std::initializer_list<std::int64_t> milestones, double factor = 0.1);
 /// lr * factor^step.
 Schedule exponential(double lr, double factor);
-/// From `from` to `to` over `steps`, then `to`.
+/// Goes from `from` to `to` over `steps`, then stays at `to`.
 Schedule linear_schedule(double from, double to, std::int64_t steps);
-/// Half a cosine from lr to `end` over `steps`, then `end` (Loshchilov & Hutter 2017).
+/// Falls by half a cosine from lr to `end` over `steps`, then stays (Loshchilov & Hutter 2017).
 Schedule cosine(double lr, std::int64_t steps, double end = 0);
-/// Half a cosine from lr to `end` over `steps`, then again from lr, each time over `longer` (1 or
-/// more) times as many steps: SGDR (Loshchilov & Hutter 2017).
+/// Falls by half a cosine from lr to `end` over `steps`, then again from lr, each time over
+/// `longer` (1 or more) times the steps: SGDR (Loshchilov & Hutter 2017).
 Schedule cosine_restarts(double lr, std::int64_t steps, std::int64_t longer = 1, double end = 0);
 
-/// How the height of a cycle falls.
+/// Decay of the height of cycles.
 struct CyclicOptions {
   double per_cycle = 1;  ///< factor of each cycle: 0.5 is PyTorch's "triangular2"; in [0, 1]
   double per_step = 1;   ///< factor of each step: gamma of PyTorch's "exp_range"; in [0, 1]
 };
-/// From `base` up to `max` in `half` steps and down again in as many, for ever (Smith 2017). At
-/// most one of the options may be other than 1.
+/// Rises from `base` to `max` in `half` steps and falls again in `half` steps, for ever (Smith
+/// 2017). At most one of the options may be other than 1.
 Schedule cyclic(double base, double max, std::int64_t half, const CyclicOptions& options = {});
 /// A function of the step, as straight pieces: exact at their ends, and between them off by at most
-/// `tolerance` (0 or more; 1e-15 at least) times the largest of all values. It is asked for steps 0
-/// to `steps`, 2^24 at most; after that, the last value stays. Throws Error if it takes more than
-/// Schedule::kMaxPieces, or if a value is negative or not finite. For any other function, call
-/// set_lr() before each step.
+/// `tolerance` (0 or more; 1e-15 at least) times the largest of all values. The function is called
+/// for steps 0 to `steps`, 2^24 at most; after that, the last value stays. Throws Error if it takes
+/// more than Schedule::kMaxPieces, or if a value is negative or not finite. For any other function,
+/// call set_lr() before each step.
 Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::int64_t steps,
                          double tolerance = 1e-3);
 /// (lr - end) (1 - step/steps)^power + end, then `end`.
@@ -86,14 +87,14 @@ Schedule warmup(std::int64_t steps, const Schedule& then);
 /// is the same otherwise. Needs 3 steps or more.
 Schedule one_cycle(double max, std::int64_t steps, double rise = 0.3, double start_divisor = 25,
                    double end_divisor = 1e4);
-/// Schedules one after another: each for its number of steps, counted from its own 0; the last one
-/// for ever, whatever its number.
+/// Runs schedules one after another: each for its number of steps, counted from its own 0; the last
+/// one for ever, whatever its number.
 Schedule sequence(std::initializer_list<std::pair<Schedule, std::int64_t>> parts);
 /// `s` with every value multiplied by `factor`.
 Schedule scaled(const Schedule& s, double factor);
-/// The rule of thumb for a batch `factor` times as large: rates grow with it, or with its root.
+/// Rule of thumb for a batch `factor` times as large: rates grow with it, or with its root.
 enum class BatchScaling : std::uint8_t { linear, square_root };
-/// `s` with its values multiplied by what the rule of thumb says.
+/// `s` with its values multiplied by the factor of that rule.
 Schedule scaled_for_batch(const Schedule& s, double factor,
                           BatchScaling rule = BatchScaling::linear);
 
@@ -108,13 +109,13 @@ class Plateau {
     int patience = 10;              ///< observations without improvement that are tolerated
     double threshold = 1e-4;        ///< relative improvement that counts
     double min_lr = 0;              ///< the rate gets no lower
-    bool larger_is_better = false;  ///< what is observed should grow, as an accuracy
+    bool larger_is_better = false;  ///< observed values should grow, as an accuracy
   };
   /// Throws Error for an option outside its range.
   explicit Plateau(const Options& options);
   /// Takes one measurement; returns whether the rate was lowered. A NaN counts as no improvement.
   bool observe(double value);
-  /// The rate now.
+  /// Returns the rate now.
   double lr() const noexcept { return lr_; }
 
  private:

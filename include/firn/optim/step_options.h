@@ -1,4 +1,4 @@
-// How micro-steps become a step: what all optimizers take beside the numbers of their own rule.
+// Options of a step that all optimizers take beside the numbers of their own rule.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace firn::optim {
 
-/// The number of micro-steps in a cycle (S24): a constant, one per epoch, or a function of it:
+/// Number of micro-steps in a cycle (S24): a constant, one per epoch, or a function of the epoch:
 /// `{.accumulate = [](std::int64_t epoch) { return epoch < 4 ? 8 : 2; }}`.
 class Accumulate {
  public:
@@ -24,7 +24,7 @@ class Accumulate {
   /// increase, and every number is 1 or more.
   Accumulate(std::initializer_list<std::pair<std::int64_t, std::int64_t>> by_epoch);
   Accumulate(std::vector<std::pair<std::int64_t, std::int64_t>> by_epoch);
-  /// A function of the epoch. Throws Error if it is an empty std::function or a null pointer.
+  /// Takes a function of the epoch. Throws Error if it is an empty std::function or a null pointer.
   template <class F>
   requires std::is_invocable_r_v<std::int64_t, F&, std::int64_t> Accumulate(F of_epoch)
       : of_epoch_(std::move(of_epoch)) {  // NOLINT: a function is one of these
@@ -40,35 +40,36 @@ class Accumulate {
   std::function<std::int64_t(std::int64_t)> of_epoch_;
 };
 
-/// Where an optimizer keeps its state, masters and averages, which it needs once a step.
+/// Memory for an optimizer's state, masters and averages, which it needs once a step.
 enum class StateMemory : std::uint8_t {
   device,  ///< beside the weights
   host,    ///< in pinned memory of the host; for CUDA devices, whose kernels reach it over the bus
   file     ///< in a mapped temporary file (FIRN_OFFLOAD_DIR, else TMPDIR, else /tmp); for the CPU
 };
 
-/// Exact mode (S39): the same bits however a batch is cut. run_batch() cuts it into quanta of so
-/// many samples, by their index, and the gradients of the quanta are added in a binary tree over
+/// Exact mode (S39): the same bits however a batch is cut. run_batch() cuts it into chunks of
+/// `quantum` samples, by their index, and adds the gradients of the chunks in a binary tree over
 /// their numbers. So weights and state have the same bits for any size of micro-batch, any number
 /// of threads, and any number of ranks (dist/distribute.h) on one kind of CPU, or of GPU with one
-/// set of libraries. What a quantum draws from default_generator() depends on its number alone; it
-/// must not draw from anything else.
+/// set of libraries. The draws of a chunk from default_generator() depend on its number alone; it
+/// must not draw from another generator.
 ///
-/// A quantum is computed by itself, whatever the size of the micro-batch, which must be a multiple.
-/// So a quantum should be as large as memory and ranks allow: small ones take more time. Gradients
-/// need the memory of at most log2(quanta) further copies, and over ranks about as much again while
-/// they are exchanged. BatchNorm needs BatchNormMode::whole_batch. Contrastive losses, layers with
-/// a random stream of their own, and backward() by hand are refused; so is the capture of a batch
-/// of several ranks, or of one with whole_batch or MicroBatch::between. A run_batch() takes one
-/// number of default_generator(), from which those of its quanta follow.
+/// Each chunk is computed separately, whatever the size of the micro-batch, which must be a
+/// multiple of `quantum`. So a chunk should be as large as memory and ranks allow: small ones take
+/// more time. Gradients need the memory of at most log2(chunks) further copies, and over ranks
+/// about the same again while they are exchanged. BatchNorm needs BatchNormMode::whole_batch.
+/// Contrastive losses, layers with a random stream of their own, and backward() by hand are
+/// refused; so is the capture of a batch of several ranks, or of one with whole_batch or
+/// MicroBatch::between. A run_batch() takes one number of default_generator(), the source of its
+/// chunks' numbers.
 struct Exact {
-  std::int64_t quantum = 0;  ///< samples; 0: off
+  std::int64_t quantum = 0;  ///< samples in a chunk; 0: off
 };
 
-/// Where each acts, in order (S08, S30): the accumulated sum is un-scaled and divided by the total
-/// weight; clip_value; clip_norm; the sign of `maximize`; coupled weight decay (SGD, Adam, NAdam,
-/// RAdam, RMSprop, Adagrad, Adadelta); the rule's update with decoupled decay (AdamW, LAMB, Lion,
-/// and NAdam and RAdam if asked).
+/// Options of a step, which act in this order (S08, S30): the accumulated sum is un-scaled and
+/// divided by the total weight; clip_value; clip_norm; the sign of `maximize`; coupled weight decay
+/// (SGD, Adam, NAdam, RAdam, RMSprop, Adagrad, Adadelta); the rule's update with decoupled decay
+/// (AdamW, LAMB, Lion, and NAdam and RAdam if asked).
 struct StepOptions {
   Accumulate accumulate = 1;  ///< micro-steps in a cycle
   /// Largest norm of the averaged gradient of all parameters; 0: no limit. A longer gradient is
@@ -79,11 +80,11 @@ struct StepOptions {
   bool maximize = false;
   /// Factor of the losses against underflow in f16; automatic by default.
   LossScale loss_scale = {};
-  /// Instead of loss_scale: one that other optimizers have as well. Their steps are step_all():
-  /// step(), run_cycle() and run_batch() of one alone throw Error.
+  /// Scaler that replaces loss_scale and is shared with other optimizers. Their steps are
+  /// step_all(): step(), run_cycle() and run_batch() of one alone throw Error.
   LossScaler scaler = {};
-  /// Steps in a row skipped for a value that is not finite after which step() throws (S12), naming
-  /// what it was; 0: never. Loss scales that back off have found their level long before.
+  /// Number of steps in a row skipped for a value that is not finite, after which step() throws
+  /// (S12) and names it; 0: never. Loss scales that back off have found their level long before.
   std::int64_t max_skips = 50;
   /// Decay, in [0, 1), of an exponential moving average of the weights, kept in f32 (f64 for f64)
   /// and counted in applied steps (S01): average += (1 - ema) (weight - average). 0: none.
@@ -94,18 +95,18 @@ struct StepOptions {
   /// Reserves memory for a copy of the gradients, and copies them before every backward(): if
   /// memory runs out in it, the cycle is as it was before (S37). Else it is dropped.
   bool keep_accumulator = false;
-  /// See Exact.
+  /// Exact mode: see Exact.
   Exact exact = {};
-  /// Where state, masters and averages are. Steps give the same bits wherever that is. What is not
-  /// on the device is not counted in memory_stats(). The constructor throws Error for `host` on the
+  /// Memory of state, masters and averages. It does not change the bits of steps. Memory outside of
+  /// the device is not counted in memory_stats(). The constructor throws Error for `host` on the
   /// CPU, for `file` on a CUDA device, and if the file has no room.
   StateMemory state_memory = StateMemory::device;
 };
 
-/// What becomes of a cycle that was not completed (S04).
+/// Treatment of a cycle that was not completed (S04).
 enum class Partial : std::uint8_t {
   apply,  ///< a step with the weight that it has
-  carry,  ///< it stays, and the next micro-steps complete it
+  carry,  ///< the cycle stays, and the next micro-steps complete it
   drop,   ///< its gradients are thrown away
 };
 

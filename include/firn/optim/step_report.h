@@ -1,4 +1,4 @@
-// What an optimizer step did.
+// Report of an optimizer step.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,25 @@ namespace firn::optim {
 
 /// Returned by Optimizer::step(). The values live on the parameters' device. On the CPU the report
 /// holds them. Elsewhere the first question waits for the device and reads them; it throws Error if
-/// the optimizer has gone on since. That a cycle is `accumulating` is known without a wait.
+/// the optimizer has gone on since. accumulating() never waits.
 class StepReport {
  public:
-  /// What has become of the cycle.
+  /// Returns the outcome of the cycle.
   StepStatus status() const { return accumulating_ ? StepStatus::accumulating : values().status; }
-  /// Whether the step changed the weights.
+  /// True if the step changed the weights.
   bool applied() const { return status() == StepStatus::applied; }
-  /// Whether the cycle goes on.
+  /// True if the cycle goes on.
   bool accumulating() const noexcept { return accumulating_; }
-  /// Whether the cycle has ended without a change of the weights.
+  /// True if the cycle has ended without a change of the weights.
   bool skipped() const { return !accumulating_ && !applied(); }
-  /// applied().
+  /// Returns applied().
   explicit operator bool() const { return applied(); }
 
   /// Steps of this optimizer that were applied so far, this one included.
   std::int64_t applied_steps() const { return values().applied_steps; }
   /// Steps that were skipped so far, this one included.
   std::int64_t skipped_steps() const { return values().skipped_steps; }
-  /// Backward passes of the cycle: so far, if it is accumulating. So are weight() and loss().
+  /// Backward passes of the cycle, so far if it is accumulating; so are weight() and loss().
   std::int64_t micro_steps() const { return values().micro_steps; }
   /// Sum of the weights of the cycle's losses: samples, tokens, or class weights.
   double weight() const { return values().weight; }
@@ -44,28 +44,28 @@ class StepReport {
   double norm() const { return values().norm; }
   /// Learning rate that was in force, before a group's lr_scale.
   double lr() const { return values().lr; }
-  /// Loss scale that was in force; 1 without.
+  /// Loss scale that was in force; 1 without loss scaling.
   double loss_scale() const { return values().loss_scale; }
-  /// What was not finite.
+  /// Value that was not finite.
   NonFinite non_finite() const { return values().non_finite; }
   /// First parameter with a non-finite gradient, by its place in the list that the optimizer was
   /// made with (groups one after another); -1: none.
   std::int64_t culprit() const { return values().culprit; }
 
-  /// What the culprit is called: its place, and its name if the optimizer was given names:
-  /// "3, \"encoder.weight\"". Empty if there is none.
+  /// Name of the culprit: its place, and its name if the optimizer was given names: "3,
+  /// \"encoder.weight\"". Empty if there is none.
   std::string culprit_name() const;
 
   /// Samples in a micro-batch, if run_batch() was given a MicroBatch; else 0.
   std::int64_t micro_batch() const noexcept { return micro_batch_; }
-  /// How often memory ran out, and the cycle began anew with half the size.
+  /// Number of times that memory ran out and the cycle began anew with half the size.
   std::int64_t memory_retries() const noexcept { return memory_retries_; }
 
   // For the library: the optimizer's state in device memory, the number of cycles that it has
   // ended, and the micro-steps of the cycle that goes on; -1 if none does.
   StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps = -1,
              std::shared_ptr<const std::vector<std::string>> names = {});
-  /// The same report, to be read from a copy of the state.
+  /// Returns this report, to be read from a copy of the state.
   StepReport of(Tensor state) const {
     StepReport out = *this;
     if (out.state_.defined()) out.state_ = std::move(state);
@@ -89,7 +89,7 @@ class StepReport {
   }
   void read() const;
 
-  mutable Tensor state_;  ///< let go of once read
+  mutable Tensor state_;  ///< released once read
   std::int64_t cycles_, micro_steps_;
   std::int64_t micro_batch_ = 0, memory_retries_ = 0;
   bool accumulating_;

@@ -1,4 +1,4 @@
-// All weights on each rank, where ranks divide them (dist/distribute.h, ZeRO stage 3).
+// Gathers all weights on each rank, where ranks shard them (dist/distribute.h, ZeRO stage 3).
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 namespace firn::optim {
 
 /// Until the next step, and while alive, this rank has all weights, so that it can read them alone:
-/// to write them to a file, for example. A call of all ranks; without divided weights it does
+/// to write them to a file, for example. All ranks call it; without sharded weights it does
 /// nothing.
 ///
 ///   const optim::WholeWeights whole(opt);

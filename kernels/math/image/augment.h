@@ -20,11 +20,11 @@ FIRN_HD inline int below(std::uint32_t word, int n) {
 /// Augmentation of images of planes x height x width pixels; off if planes is 0.
 struct Augment {
   int planes = 0, height = 0, width = 0;
-  int padding = 0;          ///< of zeros on every side, before a crop of the image's size
-  std::uint64_t flip = 0;   ///< chance() of a mirror image, left to right
-  std::uint64_t erase = 0;  ///< chance() of a rectangle erased
-  float least_area = 0, most_area = 0;      ///< of the rectangle, as a share of the image
-  float least_aspect = 1, most_aspect = 1;  ///< of its height to its width
+  int padding = 0;                      ///< zeros on every side, before a crop of the image's size
+  std::uint64_t flip = 0;               ///< chance() of a mirror image, left to right
+  std::uint64_t erase = 0;              ///< chance() of a rectangle erased
+  float least_area = 0, most_area = 0;  ///< area of the rectangle, as a share of the image
+  float least_aspect = 1, most_aspect = 1;  ///< ratio of its height to its width
   std::uint64_t seed = 0;
 
   FIRN_HD bool on() const { return planes > 0; }
@@ -32,15 +32,15 @@ struct Augment {
 
 /// The augmentation of one image.
 struct Placement {
-  int top = 0, left = 0;  ///< of the crop in the image, negative in the padding
+  int top = 0, left = 0;  ///< place of the crop in the image, negative in the padding
   bool flipped = false;
-  int first_row = 0, first_column = 0, rows = 0, columns = 0;  ///< of the rectangle erased
+  int first_row = 0, first_column = 0, rows = 0, columns = 0;  ///< the erased rectangle
 
   FIRN_HD bool erased(int row, int column) const {
     return row >= first_row && row < first_row + rows && column >= first_column &&
            column < first_column + columns;
   }
-  /// The source of a pixel, as an index in its plane; -1 in the padding.
+  /// Returns the source of a pixel, as an index in its plane; -1 in the padding.
   FIRN_HD int source(int row, int column, int height, int width) const {
     const int r = row + top, c = (flipped ? width - 1 - column : column) + left;
     return r < 0 || r >= height || c < 0 || c >= width ? -1 : r * width + c;
@@ -53,11 +53,10 @@ inline constexpr int kEraseTries = 10;
 inline constexpr int kAugmentBlocks = 1 + kEraseTries;
 
 /// The draws for image `id` in `epoch`. They use the blocks from id * kAugmentBlocks on, with
-/// counter_high = epoch + 1; the streams of random.h have 0. Shifts are
-/// uniform over 2 * padding + 1 places along each axis. The rectangle is that of random erasing
-/// (Zhong, Zheng, Kang, Li & Yang 2017). Its area S and aspect r are uniform in their ranges, and
-/// its place is uniform inside the image. Its sides sqrt(S r) x sqrt(S / r) are rounded to whole
-/// pixels.
+/// counter_high = epoch + 1; the streams of random.h have 0. Shifts are uniform over 2 * padding +
+/// 1 places along each axis. The rectangle is that of random erasing (Zhong, Zheng, Kang, Li & Yang
+/// 2017). Its area S and aspect r are uniform in their ranges, and its place is uniform inside the
+/// image. Its sides sqrt(S r) x sqrt(S / r) are rounded to whole pixels.
 FIRN_HD inline Placement placement(const Augment& a, std::int64_t epoch, std::int64_t id) {
   Placement p;
   const auto first = static_cast<std::uint64_t>(id) * kAugmentBlocks;

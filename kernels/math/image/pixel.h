@@ -1,4 +1,4 @@
-// How the bytes of an image become a model's input.
+// Conversion of an image's bytes to a model's input.
 #pragma once
 
 #include "kernels/math/macros.h"

@@ -1,5 +1,5 @@
-// Sources of resized images along one axis: which positions an output reads, with which weights,
-// and which outputs read a position. Positions are computed in integers, so that all backends
+// Sources of resized images along one axis: the positions that an output reads, with their weights,
+// and the outputs that read a position. Positions are computed in integers, so that all backends
 // agree. firn/ops/pool.h has the formulas.
 #pragma once
 
@@ -24,7 +24,7 @@ struct ResizeAxis {
         kind(from == to ? ResizeKind::nearest : how),  // keeps its values
         align_corners(align) {}
 
-  /// How many sources an output has.
+  /// Number of sources of an output.
   FIRN_HD constexpr int taps() const {
     return kind == ResizeKind::cubic ? 4 : kind == ResizeKind::linear ? 2 : 1;
   }
@@ -62,7 +62,8 @@ struct ResizeAxis {
     const std::int64_t p = b.low + k - (kind == ResizeKind::cubic ? 1 : 0);
     return p < 0 ? 0 : p < in ? p : in - 1;
   }
-  /// Its weight. That of a cubic is Keys' with a = -0.75, in a form without cancellation.
+  /// Weight of the k-th source. A cubic one is Keys' with a = -0.75, in a form without
+  /// cancellation.
   template <class V>
   FIRN_HD constexpr V weight(const Between& b, int k) const {
     const V t = static_cast<V>(b.part) / static_cast<V>(divisor());
@@ -79,7 +80,7 @@ struct ResizeAxis {
         return V(-0.75) * rest * t * t;
     }
   }
-  /// The weight of source p in output i: at the edges, several of them are p.
+  /// Weight of source p in output i: at the edges, several sources are p.
   template <class V>
   FIRN_HD constexpr V weight_of(std::int64_t i, std::int64_t p) const {
     const Between b = between(i);

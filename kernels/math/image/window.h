@@ -1,5 +1,5 @@
-// Pooling windows along one axis: which positions a window spans, which windows hold a position.
-// All in integers, so that all backends agree.
+// Pooling windows along one axis: the positions that a window spans, and the windows that hold a
+// position. All is computed in integers, so that all backends agree.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -46,7 +46,7 @@ struct WindowAxis {
     const std::int64_t end = floor_div(last, dilation) + 1;
     return {ceil_div(before, dilation), end < size ? end : size};
   }
-  /// Whether no two windows share a position.
+  /// True if no two windows share a position.
   FIRN_HD constexpr bool disjoint() const { return !adaptive && size <= stride && dilation == 1; }
   /// If windows are disjoint: window i's positions and those up to the next window, so that every
   /// position of the image belongs to one window.

@@ -1,4 +1,4 @@
-// Update rules with first and second moments: Adam and its kin. rules.h says what a rule has.
+// Update rules with first and second moments: Adam and its kin. rules.h lists a rule's members.
 #pragma once
 
 #include "kernels/math/optim/step_input.h"
@@ -13,7 +13,7 @@ FIRN_HD void add_moments(const K& k, V g, V* state) {
 }
 
 /// Adam (Kingma & Ba, 2015, algorithm 1). weight_decay is added to the gradient (L2), or,
-/// decoupled, shrinks the weight by itself: AdamW (Loshchilov & Hutter, 2019, algorithm 2).
+/// decoupled, shrinks the weight directly: AdamW (Loshchilov & Hutter, 2019, algorithm 2).
 ///   g += weight_decay * w           or   w -= lr * weight_decay * w
 ///   m = beta1 * m + (1 - beta1) * g;     v = beta2 * v + (1 - beta2) * g^2
 ///   w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
@@ -111,7 +111,7 @@ struct NAdam {
   struct Coefficients {
     S gradient_factor, beta1, intake1, beta2, intake2, eps;
     S l2, shrink;              ///< as in Adam
-    S of_gradient, of_moment;  ///< what g and m are multiplied by
+    S of_gradient, of_moment;  ///< factors of g and m
     S root_correction;         ///< 1 / sqrt(1 - beta2^t)
   };
   template <class S>
@@ -161,7 +161,7 @@ struct RAdam {
   struct Coefficients {
     S gradient_factor, beta1, intake1, beta2, intake2, eps;
     S l2, shrink;          ///< as in Adam
-    S plain, by_variance;  ///< what m, and m / (sqrt(v) + eps), are multiplied by; one of them is 0
+    S plain, by_variance;  ///< factors of m, and of m / (sqrt(v) + eps); one of them is 0
   };
   template <class S>
   FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
@@ -245,7 +245,7 @@ struct Lamb {
   }
 };
 
-/// The weights that schedule-free training computes gradients at: between z and x.
+/// Weights at which schedule-free training computes gradients: between z and x.
 template <class V>
 FIRN_HD V training_weight(V z, V x, V beta1) {
   return z + beta1 * (x - z);

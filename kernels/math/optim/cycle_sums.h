@@ -1,5 +1,5 @@
-// The scalars of a part of a cycle, which are added up like the gradients beside them. The same
-// code runs in a CUDA thread and on the CPU.
+// Scalars of a part of a cycle, which are added up with the gradients of the part. The same code
+// runs in a CUDA thread and on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace firn::math {
 
-/// The scalars of a cycle, or of a part of it: what SeedSums has collected.
+/// Scalars of a cycle, or of a part of it, that SeedSums has collected.
 struct CycleSums {
   std::int64_t micro_steps = 0;
   double weight = 0, loss = 0;
-  double unit = 1, scale = 1;               ///< of the gradients beside them
-  double weight_total = 0, loss_total = 0;  ///< what the part adds to the totals of all cycles
+  double unit = 1, scale = 1;               ///< unit and loss scale of the part's gradients
+  double weight_total = 0, loss_total = 0;  ///< share of the part in the totals of all cycles
 
-  /// The scalars of a cycle that began when the totals were those of `before`.
+  /// Returns the scalars of a cycle that began when the totals were those of `before`.
   FIRN_HD static CycleSums of(const SeedSums& sums, const SeedSums& before) noexcept {
     return {sums.micro_steps,
             sums.weight_sum,
@@ -26,7 +26,7 @@ struct CycleSums {
             sums.weight_total - before.weight_total,
             sums.loss_total - before.loss_total};
   }
-  /// This cycle after `before`.
+  /// Returns the sums with this cycle after `before`.
   FIRN_HD SeedSums after(const SeedSums& before) const noexcept {
     SeedSums out;
     out.micro_steps = micro_steps;
@@ -38,8 +38,8 @@ struct CycleSums {
     out.loss_total = before.loss_total + loss_total;
     return out;
   }
-  /// Adds the scalars. The unit stays: what the other's gradients must be multiplied by is
-  /// returned, a power of two.
+  /// Adds the scalars, and keeps the unit. Returns the factor for the other's gradients, a power of
+  /// two.
   FIRN_HD double add(const CycleSums& other) noexcept {
     micro_steps += other.micro_steps;
     weight += other.weight;

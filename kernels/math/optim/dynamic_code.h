@@ -20,9 +20,8 @@ namespace firn::math {
 /// Elements that share a scale.
 inline constexpr int kStateBlock = 256;
 
-/// The scale of a block, and what its elements are multiplied by before they are encoded. Scales
-/// are limited to [2^-126, 2^126], so that neither number is subnormal; a block of smaller numbers
-/// is 0.
+/// Scale of a block, and factor of its elements before they are encoded. Scales are limited to
+/// [2^-126, 2^126], so that neither number is subnormal; a block of smaller numbers is 0.
 struct BlockScale {
   float scale, inverse;
 };
@@ -36,18 +35,18 @@ FIRN_HD inline BlockScale block_scale(float largest) {
 struct ByDecade {
   float of[8];
 };
-/// The one at `bits` modulo 8. Selects, since an index would need memory.
+/// Returns the entry at `bits` modulo 8. It selects, since an index would need memory.
 FIRN_HD inline float entry(const ByDecade& t, std::uint32_t bits) {
   const bool b0 = (bits & 1) != 0, b1 = (bits & 2) != 0, b2 = (bits & 4) != 0;
   const float low = b1 ? (b0 ? t.of[3] : t.of[2]) : (b0 ? t.of[1] : t.of[0]);
   const float high = b1 ? (b0 ? t.of[7] : t.of[6]) : (b0 ? t.of[5] : t.of[4]);
   return b2 ? high : low;
 }
-/// The entry at the exponent of x.
+/// Returns the entry at the exponent of x.
 FIRN_HD inline float by_exponent(const ByDecade& t, float x) {
   return entry(t, __builtin_bit_cast(std::uint32_t, x) >> 23);
 }
-/// q >= 0 with the sign of x.
+/// Returns q >= 0 with the sign of x.
 FIRN_HD inline float signed_as(float q, float x) {
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, q) |
                                        (__builtin_bit_cast(std::uint32_t, x) & 0x80000000u));
@@ -55,8 +54,8 @@ FIRN_HD inline float signed_as(float q, float x) {
 
 // An integer below 2^22 is held as 1.5 * 2^23 + itself: adding 1 to that adds 1 to it, a sum
 // of floats rounds to it, and it is in the lowest bits.
-/// The integer nearest to slope bits(x) + `held`, held in this way as `held` is. The bits of a
-/// float are a logarithm that is linear between powers of two, so this is near one of x.
+/// The integer nearest to slope bits(x) + `held`, in the same form as `held`. The bits of a float
+/// are a logarithm that is linear between powers of two, so this is near one of x.
 FIRN_HD inline float rough_log(float x, float slope, float held) {
   return static_cast<float>(__builtin_bit_cast(std::int32_t, x)) * slope + held;
 }
@@ -115,7 +114,7 @@ struct DynamicCode {
   static constexpr int kFewest = kSigned ? 1 : 2;     ///< steps of the lowest decade
   static constexpr float kTop = kSigned ? 128 : 257;  ///< q of the value 1 in encode(): its byte
 
-  // ---- Of decade i; 7 is that of the value 1 ----
+  // ---- Decade i; 7 is the decade of the value 1 ----
 
   FIRN_HD static constexpr double power(int i) {
     double out = 1e-6;
@@ -134,8 +133,8 @@ struct DynamicCode {
   /// The place of decade i's numbers in a table of encode().
   FIRN_HD static constexpr int place(int i) { return (126 + i + (kSigned ? 0 : 1)) % 8; }
 
-  /// decode() multiplies bytes by it. Decade i's then have the exponent 129 + i, and those of the
-  /// values 0 and 1 are 0 or 8 in the lowest four bits: they share an entry, with the origin 0.
+  /// Factor of bytes in decode(). Those of decade i then have the exponent 129 + i, and those of
+  /// the values 0 and 1 are 0 or 8 in the lowest four bits: they share an entry, with the origin 0.
   static constexpr int kSpread = kSigned ? 4 : 2;
   FIRN_HD static constexpr int decode_place(int i) { return (129 + i) % 8; }
 

@@ -1,5 +1,5 @@
 // The loss scale: its state, which lives in device memory and may be shared by several optimizers,
-// the rules that move it, and how it becomes the unit in which an optimizer adds up gradients.
+// the rules that move it, and the unit in which an optimizer adds up gradients.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct ScalePolicy {
 struct ScalerState {
   double scale = 1;
   std::int64_t clean_steps = 0;      ///< applied steps in a row since it grew, or overflowed
-  std::int64_t hysteresis_left = 1;  ///< the overflow that brings it to 0 backs off
-  std::int64_t overflows = 0;        ///< cycles lost to one so far
+  std::int64_t hysteresis_left = 1;  ///< the overflow that brings it to 0 lowers the scale
+  std::int64_t overflows = 0;        ///< cycles lost to an overflow so far
   std::int32_t calibrating = 0;      ///< the next cycle with a gradient sets the scale
-  std::int32_t unused = 0;           ///< the bytes of a state are compared: none is left to chance
+  std::int32_t unused = 0;  ///< keeps all bytes defined, since states are compared by bytes
 };
 static_assert(sizeof(ScalerState) == 4 * 8 + 2 * 4, "no padding");
 
@@ -48,7 +48,7 @@ FIRN_HD inline double unit_for(double scale, double weight) {
   return unit < 0x1p-126 ? 0x1p-126 : unit > 0x1p126 ? 0x1p126 : unit;
 }
 
-/// One cycle has ended: with an overflow, or with a step that was applied.
+/// Moves the scale at the end of a cycle: after an overflow, or after a step that was applied.
 FIRN_HD inline void move_scale(ScalerState& s, const ScalePolicy& p, bool overflow) {
   s.overflows += overflow ? 1 : 0;
   if (!p.dynamic) return;
@@ -69,7 +69,7 @@ FIRN_HD inline void move_scale(ScalerState& s, const ScalePolicy& p, bool overfl
   if (higher <= p.max) s.scale = higher;
 }
 
-/// The scale by hand; what the policy counts begins anew.
+/// Sets the scale by hand; the counters of the policy begin anew.
 FIRN_HD inline void set_scale(ScalerState& s, const ScalePolicy& p, double scale) {
   s.scale = scale;
   s.clean_steps = 0;

@@ -1,10 +1,10 @@
 // Update rules of the optimizers: each one formula, written once. A rule holds its hyper-parameters
 // and has
-//   kStates, state_name(i)   how many values it keeps per parameter element, and their names
-//   prepare<S>(...)          what one step needs of the hyper-parameters, rounded once to S
+//   kStates, state_name(i)   number of values per parameter element, and their names
+//   prepare<S>(...)          coefficients of one step, rounded once to S
 //   apply<V>(k, w, g, state) one element: w and state in place, g the averaged gradient
 // and, if it needs them,
-//   initial_state(i)         what a state begins with, if not 0
+//   initial_state(i)         first value of a state, if not 0
 //   state_is_signed(i)       for rules whose states may be kept in 8 bits (dynamic_code.h)
 //   direction, trust_ratio   see Lamb
 //   value_limit              see Replace
@@ -271,8 +271,8 @@ struct Lion {
   }
 };
 
-/// The end of a rule that is computed for a parameter as a whole, by tensor operations: its new
-/// weight stands in the gradient's place.
+/// Last part of a rule that tensor operations compute for a whole parameter: its new weight stands
+/// in the gradient's place.
 ///   w = g
 struct Replace {
   static constexpr int kStates = 0;
@@ -292,7 +292,7 @@ struct Replace {
   }
 };
 
-/// What the magnitude of `g` is limited to: for an update that takes weights there, to nothing.
+/// Limit of the magnitude of `g`; none for an update that takes weights there.
 template <class Rule>
 FIRN_HD constexpr double value_limit(const Rule&, double limit) {
   return limit;
@@ -301,7 +301,7 @@ FIRN_HD constexpr double value_limit(const Replace&, double) {
   return static_cast<double>(HUGE_VALF);
 }
 
-/// Whether the rule has a trust ratio.
+/// True if the rule has a trust ratio.
 template <class Rule>
 constexpr bool has_trust_ratio(const Rule&) {
   return false;

@@ -13,7 +13,7 @@ using optim::kMaxSchedulePieces;
 using optim::ScheduleKind;
 using optim::SchedulePiece;
 
-/// Without padding, as its pieces.
+/// A schedule without padding, as its pieces have none.
 struct ScheduleTable {
   SchedulePiece pieces[kMaxSchedulePieces];
   std::int64_t count = 0;
@@ -70,7 +70,7 @@ FIRN_HD inline double schedule_at(const SchedulePiece* pieces, std::int64_t coun
   return piece_at(pieces[i], step - pieces[i].begin);
 }
 FIRN_HD inline double schedule_at(const ScheduleTable& table, std::int64_t step) {
-  // A table that was copied in may say anything: never read past its end.
+  // A table that was copied in may hold any bytes: never read past its end.
   const std::int64_t count = table.count < kMaxSchedulePieces ? table.count : kMaxSchedulePieces;
   return schedule_at(table.pieces, count, step);
 }

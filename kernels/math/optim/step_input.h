@@ -1,17 +1,17 @@
-// What a rule learns of the step that it is to make, and formulas that rules share.
+// Input of a rule for the step that it is to make, and formulas that rules share.
 #pragma once
 
 #include "kernels/math/optim/step_state.h"
 
 namespace firn::math {
 
-/// What changes in every step; the update kernel reads it from device memory.
+/// Values that change in every step; the update kernel reads them from device memory.
 struct StepInput {
-  double learning_rate;    ///< of the parameter's group
+  double learning_rate;    ///< rate of the parameter's group
   double gradient_factor;  ///< turns the accumulated sum into the clipped mean gradient
   std::int64_t count;      ///< updates of this parameter, this one included: 1 at the first
-  double trust_ratio = 1;  ///< of this parameter and step, for rules that have one
-  double share = 0;        ///< of this step in a rule's average (AveragePolicy, step_state.h)
+  double trust_ratio = 1;  ///< ratio of this parameter and step, for rules that have one
+  double share = 0;        ///< share of this step in a rule's average (AveragePolicy, step_state.h)
 };
 
 /// The moving average `e` of a weight after a step that took it to `w`; intake = 1 - decay.

@@ -1,4 +1,4 @@
-// What an optimizer's step decides, in one struct in device memory, and the formulas that change
+// Decisions of an optimizer's step, in one struct in device memory, and the formulas that change
 // it. Kernels read and write it; the host does not read it during a step. The same code runs in a
 // CUDA thread and on the CPU.
 #pragma once
@@ -19,7 +19,7 @@ using optim::StepStatus;
 /// The average of a rule that keeps one (ScheduleFree): step t of learning rate lr has the weight
 /// t^r max(lr)^lr_power in it, the maximum being that of steps 1 to t.
 struct AveragePolicy {
-  bool keeps = false;  ///< whether there is one
+  bool keeps = false;  ///< the rule keeps an average
   double r = 0;
   double lr_power = 0;
 };
@@ -30,7 +30,7 @@ inline constexpr double kLargestRate = 0x1p100;
 /// The largest learning rate in f64, where 1 - beta^t is 2^-53 or more.
 inline constexpr double kLargestRateInF64 = 0x1p900;
 
-/// What the options of an optimizer say about its steps. Constant while it lives.
+/// Options of an optimizer for its steps. Constant while it lives.
 struct StepPolicy {
   double clip_norm = 0;   ///< 0: no limit
   double clip_value = 0;  ///< 0: no limit
@@ -38,14 +38,14 @@ struct StepPolicy {
   ScalePolicy scale;
   AveragePolicy average = {};
   bool maximize = false;  ///< steps go up the gradient
-  /// The rule can use no larger learning rate (kLargestRate).
+  /// Largest learning rate that the rule can use (kLargestRate).
   double largest_rate = 1.7976931348623157e308;
-  /// The norm is added up chunk by chunk, so that it has the same bits if ranks have parts of the
-  /// gradient: exact mode. On the CPU it always is.
+  /// Exact mode: the norm is added up chunk by chunk, so that it has the same bits if ranks have
+  /// parts of the gradient. On the CPU it always is.
   bool norm_by_chunk = false;
 };
 
-/// What the last finished cycle came to; what a StepReport shows.
+/// Result of the last finished cycle, which a StepReport shows.
 struct StepOutcome {
   std::int64_t cycle = 0;         ///< number of the cycle: 1 for the first
   std::int64_t applied = 0;       ///< applied steps so far, this one included
@@ -55,9 +55,9 @@ struct StepOutcome {
   std::int64_t skips_in_row = 0;  ///< steps skipped for a non-finite value, up to this one
   double weight = 0;              ///< sum of the losses' weights
   double loss = 0;                ///< sum of the losses / weight
-  double norm = 0;                ///< of the averaged gradient, before clipping
-  double learning_rate = 0;       ///< that was in force
-  double loss_scale = 1;          ///< that was in force
+  double norm = 0;                ///< norm of the averaged gradient, before clipping
+  double learning_rate = 0;       ///< learning rate that was in force
+  double loss_scale = 1;          ///< loss scale that was in force
   StepStatus status = StepStatus::accumulating;  ///< before the first cycle has ended
   NonFinite non_finite = NonFinite::none;
 };
@@ -68,22 +68,22 @@ struct StepState : SeedSums {
   StepStatus decision = StepStatus::accumulating;
   NonFinite non_finite = NonFinite::none;
   std::int64_t culprit = -1;
-  double norm_squared = 0;     ///< of the averaged gradient
-  double gradient_factor = 0;  ///< un-scales, averages and clips: what gradients are multiplied by
+  double norm_squared = 0;     ///< squared norm of the averaged gradient
+  double gradient_factor = 0;  ///< factor of the gradients: it un-scales, averages and clips
   double value_limit = 0;      ///< largest magnitude after that
-  double largest = 0;          ///< magnitude of the averaged gradient, if it was asked for
+  double largest = 0;          ///< largest magnitude of the averaged gradient, if requested
 
   // Training.
-  double learning_rate = 0;  ///< of the next step: the schedule's value at `applied`
+  double learning_rate = 0;  ///< rate of the next step: the schedule's value at `applied`
   std::int64_t applied = 0;
   std::int64_t skipped = 0;
   std::int64_t skips_in_row = 0;
 
   // The average of a rule that keeps one (AveragePolicy).
-  double largest_rate = 0;  ///< of the applied steps
+  double largest_rate = 0;  ///< largest rate of the applied steps
   double average_sum = 0;   ///< weights of the applied steps, in units of the last
-  double next_sum = 0;      ///< the same with the step in flight
-  double share = 0;         ///< the part of the step in flight in it
+  double next_sum = 0;      ///< average_sum with the step in flight
+  double share = 0;         ///< share of the step in flight in next_sum
 
   StepOutcome last;
 };
@@ -106,32 +106,32 @@ FIRN_HD inline void reset_cycle(StepState& s) {
   s.culprit = -1;
 }
 
-/// Whether there is a gradient to look at: a cycle of total weight 0 makes no step.
+/// True if there is a gradient to look at: a cycle of total weight 0 makes no step.
 FIRN_HD inline bool has_gradient(const StepState& s) { return s.weight_sum > 0; }
 
-/// What takes an accumulated, scaled sum to the mean gradient.
+/// Factor from an accumulated, scaled sum to the mean gradient.
 FIRN_HD inline double averaging_factor(const StepState& s) { return 1.0 / (s.unit * s.weight_sum); }
 
-/// Whether every value of a slice is finite, and stays so (below `limit`) when it is multiplied by
+/// True if every value of a slice is finite, and stays so (below `limit`) when it is multiplied by
 /// `factor`. Squares are never negative, so their sum is NaN exactly if a value is. The sum itself
-/// may overflow in f64 though every value is finite: `largest` is then asked.
+/// may overflow in f64 although every value is finite: then `largest` decides.
 FIRN_HD inline bool stays_finite(double sum_of_squares, double largest, double factor,
                                  double limit) {
   return sum_of_squares == sum_of_squares && factor <= limit && largest * factor <= limit;
 }
 
-/// What the norm kernel has found out about all accumulated gradients.
+/// Findings of the norm kernel about all accumulated gradients.
 struct GradientSummary {
   double sum_of_squares = 0;
-  double clipped_squares = 0;  ///< of the averaged gradient after clip_value; only if that is set
-  double largest = 0;          ///< magnitude; only if the scale is being calibrated
+  double clipped_squares = 0;  ///< squares of the mean gradient after clip_value, if that is set
+  double largest = 0;          ///< largest magnitude; only if the scale is being calibrated
   std::int64_t culprit = -1;   ///< first parameter with a non-finite gradient; -1: none
   bool any = true;             ///< a parameter has received a gradient in the cycle
   bool elsewhere = false;      ///< a gradient on another rank is not finite
 };
 
-/// The part of the step in flight in the average of the steps. No step weighs less than the one
-/// before it. So the sum is kept in units of the last weight, and no power overflows.
+/// Computes the share of the step in flight in the average of the steps. No step weighs less than
+/// the one before it. So the sum is kept in units of the last weight, and no power overflows.
 FIRN_HD inline void weigh_step(StepState& s, const AveragePolicy& policy) {
   const double rate = s.learning_rate > s.largest_rate ? s.learning_rate : s.largest_rate;
   const bool by_rate = policy.lr_power > 0;
@@ -188,12 +188,12 @@ FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const Gradien
   if (policy.average.keeps) weigh_step(s, policy.average);
 }
 
-/// A new schedule, from the next step on.
+/// Sets a new schedule, from the next step on.
 FIRN_HD inline void set_schedule(StepState& s, const ScheduleTable& schedule) {
   s.learning_rate = schedule_at(schedule, s.applied);
 }
 
-/// Ends the cycle: counts it, notes what it came to, and makes ready for the next.
+/// Ends the cycle: counts it, notes its result, and prepares the next one.
 FIRN_HD inline void finish_cycle(StepState& s, const ScheduleTable& schedule) {
   if (s.decision == StepStatus::applied) {
     s.applied += 1;
@@ -221,11 +221,11 @@ FIRN_HD inline void finish_cycle(StepState& s, const ScheduleTable& schedule) {
   reset_cycle(s);
 }
 
-/// How the cycles of all optimizers that share a loss scale ended.
+/// Outcomes of the cycles of all optimizers that share a loss scale.
 struct ScaleVotes {
   bool overflow = false;  ///< an optimizer had a gradient that was not finite
   bool applied = false;   ///< an optimizer made its step
-  double largest = 0;     ///< magnitude of the averaged gradients of the steps that were made
+  double largest = 0;  ///< largest magnitude of the averaged gradients of the steps that were made
 };
 
 /// Adds the vote of an optimizer that has finished its cycle.
@@ -237,7 +237,7 @@ FIRN_HD inline void vote(ScaleVotes& votes, const StepState& s) {
   votes.largest = s.largest > votes.largest ? s.largest : votes.largest;
 }
 
-/// Moves their scale, once.
+/// Moves the shared scale, once.
 FIRN_HD inline void settle_scale(ScalerState& scaler, const ScalePolicy& policy,
                                  const ScaleVotes& votes) {
   if (!votes.overflow && !votes.applied) return;

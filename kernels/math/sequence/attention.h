@@ -1,4 +1,4 @@
-// Formulas of attention: which keys a query sees, and the softmax of a row that is read in parts
+// Formulas of attention: the keys that a query sees, and the softmax of a row that is read in parts
 // (Milakov & Gimelshein 2018, "Online normalizer calculation for softmax"; Rabe & Staats 2021;
 // Dao et al. 2022, "FlashAttention"). V is a number or a tile, as in rows.h.
 #pragma once
@@ -54,8 +54,8 @@ FIRN_HD constexpr std::int64_t attention_row_words(std::int64_t keys) {
   return ceil_div(keys, 4) * 4;
 }
 
-/// What is subtracted from a row's scores before exp: their maximum, but 0 if there is none, so
-/// that e^(-inf - shift) is 0.
+/// Shift of a row's scores before exp: their maximum, but 0 if there is none, so that e^(-inf -
+/// shift) is 0.
 template <class V>
 FIRN_HD V softmax_shift(V max) {
   return where(max == V(-HUGE_VALF), V(0), max);
@@ -68,8 +68,8 @@ FIRN_HD V log_sum_exp(V max, V sum) {
   return where(sum == V(0), V(HUGE_VALF), softmax_shift(max) + log(sum));
 }
 
-/// What the backward pass subtracts from a row's scores: its log_sum_exp. For a row without a term
-/// cuDNN stores -inf, which counts as +inf.
+/// Shift of a row's scores in the backward pass: its log_sum_exp. For a row without a term cuDNN
+/// stores -inf, which counts as +inf.
 template <class V>
 FIRN_HD V backward_shift(V log_sum_exp) {
   return where(log_sum_exp == V(-HUGE_VALF), V(HUGE_VALF), log_sum_exp);

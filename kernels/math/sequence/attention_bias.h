@@ -1,4 +1,4 @@
-// How the gradient of attention's bias is cut into tiles, and which tiles of pairs each one adds.
+// Tiles of the gradient of attention's bias, and the tiles of pairs that each one adds.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -9,16 +9,16 @@ namespace firn::math {
 /// are batch, heads, queries and keys; along the last two a tile has several positions.
 ///
 /// With few tiles the repeats of each are cut into parts: a part is a task, and parts are added in
-/// their order. All this depends on shapes alone, so the bits depend on no number of threads.
+/// their order. All this depends on shapes alone, so the number of threads does not change bits.
 struct AttentionBiasTiles {
   std::int64_t own[4] = {};      ///< tiles of the gradient along an axis
-  std::int64_t repeats[4] = {};  ///< tiles of pairs along it for each of them; 1 or more
-  std::int64_t pair_tiles = 0;   ///< that a tile adds: 0 if there are no pairs
-  std::int64_t parts = 1;        ///< of the repeats of a tile
+  std::int64_t repeats[4] = {};  ///< tiles of pairs along the axis for each of them; 1 or more
+  std::int64_t pair_tiles = 0;   ///< tiles of pairs that a tile adds: 0 if there are no pairs
+  std::int64_t parts = 1;        ///< parts into which the repeats of a tile are cut
 
   AttentionBiasTiles() = default;
-  /// For pairs [batch, heads, queries, keys], a gradient with 1 for repeated axes, tiles of so many
-  /// queries and keys, and at least `tasks` tasks if there are repeats for as many.
+  /// Takes pairs [batch, heads, queries, keys], a gradient with 1 for repeated axes, and tiles of
+  /// tile_queries and tile_keys. It makes at least `tasks` tasks if there are enough repeats.
   AttentionBiasTiles(const std::int64_t (&pairs)[4], const std::int64_t (&gradient)[4],
                      std::int64_t tile_queries, std::int64_t tile_keys, std::int64_t tasks) {
     const std::int64_t tile[4] = {1, 1, tile_queries, tile_keys};
@@ -43,7 +43,7 @@ struct AttentionBiasTiles {
   struct Place {
     std::int64_t batch, head, queries, keys;  ///< numbers of the last two count tiles
   };
-  /// Where a tile lies in the gradient, and with a repeat, which tile of pairs that is.
+  /// Returns the place of a tile in the gradient, or with a repeat the place of that tile of pairs.
   FIRN_HD Place place(std::int64_t tile, std::int64_t repeat = 0) const {
     std::int64_t at[4];
     for (int i = 3; i >= 0; --i) {

@@ -1,7 +1,7 @@
 // Connectionist temporal classification (Graves, Fernandez, Gomez, Schmidhuber 2006, section 4) in
 // logarithms. A target of n labels has 2n + 1 states: its labels, and a blank before, between and
-// after them. alpha(t, s) is the log of the probability that the steps up to t end in state s, and
-// beta(t, s) the log of that of the steps after t, if step t is in state s.
+// after them. alpha(t, s) is the log of the probability that the steps up to t end in state s.
+// beta(t, s) is the log of the probability of the steps after t, if step t is in state s.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace firn::math {
 template <class C>
 inline constexpr C kLogZero = -std::numeric_limits<C>::infinity();
 
-/// log(e^a + e^b + e^c). Of NaN and -infinity alone it is their sum, so that a NaN stays.
+/// log(e^a + e^b + e^c). For NaN and -infinity alone it is their sum, so that a NaN stays.
 template <class C>
 FIRN_HD C log_sum(C a, C b, C c) {
   const C most = larger(larger(a, b), c);
@@ -24,7 +24,7 @@ FIRN_HD C log_sum(C a, C b, C c) {
   return most + log(exp(a - most) + exp(b - most) + exp(c - most));
 }
 
-/// Whether a term is infinite: no path of the steps spells the target.
+/// True if a term is infinite: no path of the steps spells the target.
 template <class C>
 FIRN_HD bool has_no_path(C term) {
   constexpr C none = -kLogZero<C>;
@@ -34,12 +34,12 @@ FIRN_HD bool has_no_path(C term) {
 /// The target of one sequence.
 struct CtcTarget {
   const std::int64_t* labels;
-  std::int64_t count;  ///< of labels
+  std::int64_t count;  ///< number of labels
   std::int64_t blank;
 
   FIRN_HD std::int64_t states() const { return 2 * count + 1; }
   FIRN_HD std::int64_t label(std::int64_t s) const { return s % 2 == 1 ? labels[s / 2] : blank; }
-  /// Whether state s may follow s - 2: the blank between two labels is left out, but not if it
+  /// True if state s may follow s - 2: the blank between two labels is left out, but not if it
   /// keeps them apart.
   FIRN_HD bool skips(std::int64_t s) const {
     return s % 2 == 1 && s >= 3 && labels[s / 2] != labels[s / 2 - 1];

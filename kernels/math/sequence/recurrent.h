@@ -1,25 +1,25 @@
-// Cells of recurrent networks: what one step computes of one unit. V is a number or a tile. The
-// order of the gates, and which bias a reset gate scales, are PyTorch's.
+// Cells of recurrent networks: one step of one unit. V is a number or a tile. The order of the
+// gates, and the bias that a reset gate scales, are PyTorch's.
 #pragma once
 
 #include "kernels/math/activation.h"
 
 namespace firn::math {
 
-/// What a cell is given in the forward pass, and what it computes.
+/// Inputs and results of a cell in the forward pass.
 template <class V, int kGates, int kSaved>
 struct CellStep {
-  V x[kGates];          ///< of the gates: products with the input
-  V recurrent[kGates];  ///< and with the state before
+  V x[kGates];          ///< products with the input, one for each gate
+  V recurrent[kGates];  ///< products with the state before
   V h, c;               ///< the state before, then after
   V saved[kSaved > 0 ? kSaved : 1];
 };
-/// The same of the backward pass.
+/// Inputs and results of a cell in the backward pass.
 template <class V, int kGates, int kSaved>
 struct CellGradient {
   V saved[kSaved > 0 ? kSaved : 1];
   V h, h_before, c, c_before;
-  V dh, dc;  ///< of the state after; then dc of the state before, and dh but for what gates give it
+  V dh, dc;  ///< gradients of the state after; then dc before, and dh without the gates' part
   V dx[kGates], drecurrent[kGates];
 };
 

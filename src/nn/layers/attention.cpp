@@ -41,7 +41,7 @@ MultiHeadAttentionOptions filled_in(std::int64_t width, std::int64_t heads,
   return o;
 }
 
-/// The projection, if it is there and has `outputs`: members may be replaced.
+/// Returns the projection. Throws unless it is there and has `outputs`: members may be replaced.
 Linear& projection(const char* name, std::optional<Linear>& member, std::int64_t outputs) {
   const std::string hint = fmt::format("assign an nn::Linear with {} outputs to it", outputs);
   FIRN_CHECK(member, "MultiHeadAttention", hint, "the projection {} was reset", name);

@@ -90,7 +90,7 @@ void BatchNorm::set_accumulation(BatchNormMode mode) try {
 }
 FIRN_OUT_OF_MEMORY(what_)
 
-/// Called by clone(): what the original's cycle has pooled stays with the original.
+/// Called by clone(): the pool of the original's cycle stays with the original.
 void BatchNorm::was_separated() {
   statistics_.reset();
   name_.reset();
@@ -182,7 +182,7 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
   if (!pools) s.update(moments, count);
   if (!y.requires_grad()) return y;
   if (pools) {
-    // The moments of a whole batch are those of each part: one of them brings them along.
+    // Each part has the moments of the whole batch, so only the first part pools them.
     if (whole && !thread_context.batch_parts->is_first()) return y;
     using detail::BatchStatistics;
     const auto batch = std::make_shared<BatchStatistics::Batch>(

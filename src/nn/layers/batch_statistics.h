@@ -23,8 +23,8 @@
 namespace firn::nn::detail {
 
 /// The running statistics of a layer and its copies: holds the buffers' handles and updates the
-/// buffers. The pool belongs to one cycle at a time, its owner. The host knows the owner, so what
-/// it decides in a captured pass must hold at each replay.
+/// buffers. The pool belongs to one cycle at a time, its owner. The host knows the owner, so its
+/// decisions in a captured pass must hold at each replay.
 class BatchStatistics final : public autograd::CycleMember,
                               public std::enable_shared_from_this<BatchStatistics> {
  public:
@@ -50,7 +50,7 @@ class BatchStatistics final : public autograd::CycleMember,
         momentum_(momentum),
         of_all_ranks_(layer.accumulation() == BatchNormMode::whole_batch) {}
 
-  /// Whether the layer still has these buffers; the user may have replaced them.
+  /// True if the layer still has these buffers; the user may have replaced them.
   bool are_of(const BatchNorm& layer) const noexcept {
     return layer.running_mean.impl() == mean_.impl() && layer.running_var.impl() == var_.impl() &&
            layer.num_batches_tracked.impl() == batches_.impl() &&
@@ -63,7 +63,7 @@ class BatchStatistics final : public autograd::CycleMember,
     autograd::about_to_change({&mean_, &var_, &batches_});
     ops::update_moments(moments, count, momentum_, mean_, var_, batches_);
   }
-  /// The batch has new samples, in each replay too.
+  /// Notes that the batch has new samples, in each replay too.
   static void begin(const std::shared_ptr<Batch>& b) {
     BatchStatistics& s = *b->statistics;
     if (!s.capturing()) [[likely]]
@@ -154,7 +154,7 @@ class BatchStatistics final : public autograd::CycleMember,
   }
 
  private:
-  /// What a backward pass does with the pool: it may be another cycle's, or have these samples.
+  /// Effect of a backward pass on the pool, which may be another cycle's or have these samples.
   enum class Use : std::uint8_t { none, add, replace };
 
   Use use_of(const Batch& b, const autograd::Cycle& cycle) const noexcept {
@@ -177,7 +177,7 @@ class BatchStatistics final : public autograd::CycleMember,
     zero_(pooled_);
     zero_(pooled_count_);
   }
-  /// Whether the end of `cycle` uses or discards the pool. A pool without an owner is empty, or was
+  /// True if the end of `cycle` uses or discards the pool. A pool without an owner is empty, or was
   /// restored in mid-cycle.
   bool concerned_by(const autograd::Cycle& cycle, bool ends) {
     if (!pooled_.defined()) return false;
@@ -198,15 +198,15 @@ class BatchStatistics final : public autograd::CycleMember,
     return yes;
   }
 
-  /// The pool is about to change, and `b` (if given) is about to be noted in it: RollbackPoints
-  /// keep how they are. What a cycle has used is not pooled once more.
+  /// Called before the pool changes and `b` (if given) is noted in it: RollbackPoints keep the
+  /// present state. Samples that a cycle has used are not pooled once more.
   void about_to_change_pool(const std::shared_ptr<Batch>& b) {
     if (capturing()) [[unlikely]]
       at_replay([s = shared_from_this(), b] { s->keep_place(b); });
     keep_place(b);
     autograd::about_to_change({&pooled_, &pooled_count_}, Rollback::gradients);
   }
-  /// In a dry run: the place is put back at its end.
+  /// In a dry run, has the place put back at the end of the run.
   void keep_if_dry() {
     if (!runtime::dry_run()) [[likely]]
       return;
@@ -246,7 +246,7 @@ class BatchStatistics final : public autograd::CycleMember,
   void at_replay(Effect&& effect) const {
     runtime::on_replay(pooled_.device(), std::forward<Effect>(effect));
   }
-  /// If captured work, or a replay of it, is not run after all, the host's part is put back.
+  /// Puts the host's part back if captured work, or a replay of it, does not run after all.
   void remember(const std::shared_ptr<Batch>& b) {
     struct Place {
       const autograd::Cycle* owner;

@@ -20,13 +20,13 @@ std::string text(const Size3& v, int axes) {
 }
 
 Size3 lifted(Size2 v, std::int64_t depth) { return {depth, v.h, v.w}; }
-/// Whether all three numbers are `least` or more, and fit in 32 bits.
+/// True if all three numbers are `least` or more, and fit in 32 bits.
 bool at_least(const Size3& v, std::int64_t least) {
   using firn::ops::kMostPositions;
   return std::min({v.d, v.h, v.w}) >= least && std::max({v.d, v.h, v.w}) <= kMostPositions;
 }
 
-/// The sizes that all layers share, along the last `axes` of depth, height and width. Those of the
+/// The sizes that all layers share, along the last `axes` of depth, height and width. Sizes of the
 /// other axes are 1. The constructors check them.
 struct Sizes {
   int axes;
@@ -82,8 +82,8 @@ void check_more(const char* layer, const Sizes& z, const Size3& more) {
   check_output_padding(layer, z.axes == 1 ? "length" : "width", more.w, z.stride.w, z.dilation.w);
 }
 
-/// The elements of a weight at one position of its first axis, which start as if each result were
-/// a sum over so many inputs. Throws Error naming the layer if no tensor can have that shape.
+/// The elements of a weight at one position of its first axis, which start as if each result were a
+/// sum over this number of inputs. Throws Error naming the layer if no tensor can have that shape.
 std::int64_t fan_in_of(const char* layer, const Shape& weight) {
   return checked_elements(layer, weight) / weight[0];
 }
@@ -113,7 +113,7 @@ void start(const char* layer, const Sizes& z, bool transposed, bool biased, DTyp
   if (biased) bias = uniform({z.out}, fan_in, dtype, device);
 }
 
-/// The sizes, and the options that differ from the defaults.
+/// Returns the sizes, and the options that differ from the defaults.
 std::string repr(const Sizes& z, bool same, bool bias, Activation activation) {
   std::string text = fmt::format("{}, {}, {}", z.in, z.out, z.shown(z.kernel));
   const auto unless = [&](const char* name, const Size3& v, std::int64_t usual) {

@@ -19,7 +19,7 @@ std::optional<Generator> stream_of(const DropoutOptions& options) {
   return Generator(*options.seed);
 }
 
-/// The layer's own stream, which RollbackPoints put back, or the thread's.
+/// Returns the layer's own stream, which RollbackPoints put back, or the thread's.
 Generator& generator_for(std::optional<Generator>& own, const Tensor& x) {
   if (!own) return default_generator();
   if (x.defined()) autograd::about_to_change(*own, x.device());

@@ -19,7 +19,7 @@ std::string describe_windows(Size window, const Options& o) {
   if (!o.count_padding) s += ", count_padding = false";
   return s;
 }
-/// The same for one axis: the height is ignored.
+/// Describes windows along one axis: the height is ignored.
 std::string describe_windows(std::int64_t window, Pool2dOptions o) {
   o.stride.h = o.stride.w;
   o.padding.h = o.padding.w;
@@ -136,7 +136,7 @@ std::int64_t scaled(const char* layer, const Tensor& x, int axis, std::int64_t s
   return checked_product(layer, x.size(axis), scale);
 }
 
-/// `linear` is what PyTorch calls it for so many axes.
+/// `linear` is PyTorch's name of linear resizing for this number of axes.
 std::string describe_upsampling(Upsampling how, const UpsampleOptions& o, const char* linear) {
   std::string s;
   if (how != Upsampling::nearest)

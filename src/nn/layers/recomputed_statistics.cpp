@@ -20,7 +20,7 @@ constexpr double kCumulative = -1;  // the kernels' momentum for a mean of all b
 }  // namespace
 
 struct RecomputedStatistics::State {
-  /// What a layer has outside of the scope. A swap with the layer throws nothing.
+  /// A layer's state outside of the scope. A swap with the layer throws nothing.
   struct Kept {
     BatchNorm* layer;
     std::string name;
@@ -32,7 +32,7 @@ struct RecomputedStatistics::State {
   bool swapped = false;
   std::shared_ptr<State*> self = std::make_shared<State*>(this);
 
-  /// Buffers of the layer and those that are kept change places.
+  /// Exchanges the buffers of the layers with those that are kept.
   void swap() noexcept {
     for (Kept& k : all) {
       std::swap(k.layer->running_mean, k.mean);

@@ -125,7 +125,7 @@ RecurrentResult detail::RecurrentStack::run(RecurrentWeights& weights, const Ten
 
   Tensor y = single ? unsqueeze(x, 1) : swaps ? transpose(x, 0, 1) : x;
   if (lengths.defined()) {
-    // Padding may hold anything, and the weights' gradient multiplies what it holds.
+    // Padding may hold anything, and the weights' gradient multiplies it.
     FIRN_CHECK(lengths.shape() == Shape{batch}, name_,
                "lengths is [batch]: the steps of each sequence", "lengths {} for input {}",
                describe(lengths), describe(x));

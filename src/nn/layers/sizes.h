@@ -12,7 +12,7 @@ namespace firn::nn {
 inline std::string text(Size2 e) {
   return e.h == e.w ? fmt::format("{}", e.h) : fmt::format("{} x {}", e.h, e.w);
 }
-/// The same for three numbers.
+/// "4 x 3 x 2", or one number if all are equal.
 inline std::string text(Size3 e) {
   return e.d == e.h && e.h == e.w ? fmt::format("{}", e.d)
                                   : fmt::format("{} x {} x {}", e.d, e.h, e.w);

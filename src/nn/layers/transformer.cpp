@@ -27,7 +27,7 @@ LayerNorm norm_of(std::int64_t width, const TransformerLayerOptions& o) {
   return LayerNorm(width, {.eps = o.eps, .bias = o.bias, .dtype = o.dtype, .device = o.device});
 }
 
-/// x with what `block` makes of it.
+/// Adds the result of `block` to x, with the norm before or after.
 template <class Block>
 Tensor added(const Tensor& x, bool norm_first, LayerNorm& norm, Dropout& dropout,
              const Block& block) {
@@ -41,7 +41,7 @@ Tensor fed_forward(Layer& layer, const TransformerLayerOptions& o, const Tensor&
   return layer.linear2(layer.dropout(o.activation(layer.linear1(x))));
 }
 
-/// What distinguishes a layer, beside what its parts say.
+/// Text that distinguishes a layer, beside the text of its parts.
 std::string text_of(const TransformerLayerOptions& o) {
   const char* activation =
       o.activation == static_cast<Tensor (*)(const Tensor&)>(relu)        ? "relu"

@@ -1,4 +1,4 @@
-// Joining and dividing, as other operations in a row.
+// Joins and divides tensors by a sequence of other operations.
 #include <algorithm>
 
 #include "base/checked.h"

@@ -1,4 +1,4 @@
-// Sums, differences and comparisons, as other operations in a row.
+// Sums, differences and comparisons, each a sequence of other operations.
 #include <algorithm>
 
 #include "firn/ops/elementwise.h"

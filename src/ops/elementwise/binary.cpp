@@ -18,7 +18,7 @@ void check_operands(BinaryOp op, const char* name, const Tensor& a, const Tensor
   require_dtype(math::info(op), name, a);
 }
 
-/// The operands that the required gradients read: a set of math::Operands.
+/// Returns the operands that the required gradients read: a set of math::Operands.
 int operands_read(BinaryOp op, const Tensor& a, const Tensor& b) {
   int reads = math::kNeither;
   if (a.requires_grad()) reads |= math::info(op).dfa_reads;
@@ -49,7 +49,7 @@ Tensor record_binary(BinaryOp op, const char* name, const Tensor& a, const Tenso
                 {saved_if(reads, 0, a_value), saved_if(reads, 1, b_value)}, backward);
 }
 
-/// a and b are given too, since an in-place form has overwritten a when it is recorded.
+/// Gives a and b too, since an in-place form has overwritten a when it is recorded.
 void give_attributes(BinaryOp op, const char* name, const Tensor& a, const Tensor& b) {
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(name,
@@ -144,7 +144,7 @@ Tensor firn::prelu(const Tensor& x, const Tensor& weight) {
   FIRN_CHECK(weight.rank() <= 1 && (n == 1 || n == channels), "prelu",
              "give one slope, or one for each position of axis 1", "weight {} does not fit {}",
              describe(weight), describe(x));
-  Shape shape;  // of the weight beside x
+  Shape shape;  // shape of the weight beside x
   if (n != 1) {
     shape = {n};
     for (int axis = 2; axis < x.rank(); ++axis) shape.push_back(1);

@@ -1,5 +1,5 @@
-// Shared by elementwise operations of several operands: the shape of the result, numbers as
-// operands, and gradients of operands that were repeated.
+// Shape of the result, numbers as operands, and gradients of operands that were repeated, for
+// elementwise operations of several operands.
 #pragma once
 
 #include "kernels/math/binary.h"

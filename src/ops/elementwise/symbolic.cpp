@@ -23,7 +23,7 @@ struct Symbol {
   explicit Symbol(Tensor t) : tensor(std::move(t)) {}
 
   bool is_number() const { return !tensor.defined(); }
-  /// As a tensor beside `other`, which is one.
+  /// Returns it as a tensor with the dtype and device of `other`, which is one.
   Tensor beside(const Symbol& other) const {
     return is_number() ? full({}, number, other.tensor.dtype(), other.tensor.device()) : tensor;
   }
@@ -31,7 +31,7 @@ struct Symbol {
 
 /// The outcome of a comparison; `like` is one of the tensors that were compared.
 struct Condition {
-  Tensor holds;  ///< undefined: of two numbers
+  Tensor holds;  ///< undefined: the outcome for two numbers
   Tensor like;
   bool value = false;
 };
@@ -111,7 +111,7 @@ FIRN_OF_ONE(abs, std::fabs(x.number))
 Symbol rint(const Symbol& x) {
   return x.is_number() ? Symbol(std::rint(x.number)) : Symbol(firn::round(x.tensor));
 }
-/// Their own derivatives are safer than those of their formulas.
+/// The derivatives of these functions are safer than those of their formulas.
 Symbol logistic(const Symbol& x) { return Symbol(firn::sigmoid(x.tensor)); }
 
 #define FIRN_OF_TWO(name)                                                             \
@@ -134,7 +134,7 @@ math::Normal<Symbol> standard_normal(const Symbol& x) {
           Symbol(0.39894228040143267794) * exp(Symbol(-0.5) * (x * x))};
 }
 
-/// The tensor of a gradient; one that does not depend on its operands is a number.
+/// Returns the tensor of a gradient; one that does not depend on its operands is a number.
 Tensor tensor_of(const Symbol& s, const Tensor& dy) {
   return s.is_number() ? full(dy.shape(), s.number, dy.dtype(), dy.device()) : s.tensor;
 }

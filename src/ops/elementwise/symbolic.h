@@ -8,10 +8,10 @@
 
 namespace firn::ops {
 
-/// The gradient with respect to the operand, from dy and what was saved.
+/// Returns the gradient with respect to the operand, from dy and what was saved.
 Tensor unary_gradient(math::UnaryOp op, const Tensor& dy, const Tensor& saved, math::Args args);
-/// The same with respect to operand i. Operands that its formula does not read may be any tensor.
-/// All broadcast; the result is not summed over repeated axes.
+/// Returns the gradient with respect to operand i. Operands that its formula does not read may be
+/// any tensor. All broadcast; the result is not summed over repeated axes.
 Tensor binary_gradient(math::BinaryOp op, int i, const Tensor& dy, const Tensor& a, const Tensor& b,
                        math::Args args = {});
 Tensor ternary_gradient(math::TernaryOp op, int i, const Tensor& dy, const Tensor& a,

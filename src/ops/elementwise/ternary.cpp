@@ -1,4 +1,4 @@
-// Elementwise ops of three operands with broadcasting: where and what is made of it, and those
+// Elementwise ops of three operands with broadcasting: where() and ops made of it, and the ops
 // whose formulas and gradients are in kernels/math/ternary.h.
 #include "firn/ops/elementwise.h"
 #include "kernels/elementwise.h"
@@ -55,8 +55,8 @@ struct Operands {
   const Tensor &a, &b, &c;
 };
 
-/// Casts have been made. c may have another floating dtype than a and b: a number is not rounded to
-/// 16 bits.
+/// The caller has made casts. c may have another floating dtype than a and b: a number is not
+/// rounded to 16 bits.
 Tensor ternary(TernaryOp op, const char* name, const Operands& x, Args args = {}) {
   const auto& [a, b, c] = x;
   const Shape shape = broadcast_shapes(name, result_shape(name, a, b), c.shape());
@@ -107,7 +107,7 @@ Tensor ternary(TernaryOp op, const char* name, const Tensor& a, const Tensor& b,
   return ternary(op, name, {in[0], in[1], in[2]}, args);
 }
 
-/// A number beside floating operands, in their compute dtype.
+/// Returns a number beside floating operands, in their compute dtype.
 Tensor number_beside(const Tensor& x, double number) {
   return full({}, number, compute_dtype(x.dtype()), x.device());
 }
@@ -165,7 +165,7 @@ Tensor& masked_fill_(Tensor& x, const Tensor& mask, double value) {
   const bool recorded = autograd::detail::needs_recording({&x});
   autograd::check_in_place(name, x, recorded);
   const Tensor condition = readable_beside(x, mask);
-  // The operands as they are before the write.
+  // These are the operands as they are before the write.
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(
         name, {{"formula", "where"}, {"condition", &mask}, {"operand", &number}, {"operand", &x}});

@@ -33,7 +33,7 @@ void check_parameters(UnaryOp op, const char* name, Args args) {
              "lambda is {}, and must not be negative", args.a);
 }
 
-/// The gradient of a step: a first contribution is stored, a later one changes nothing.
+/// Adds the gradient of a step: a first contribution is stored, a later one changes nothing.
 void add_zeros(Backward& b) {
   const auto [dx, beta] = b.sink(0);
   if (beta == 0) kernels::fill(dx.mutable_view(), 0, b.stream());
@@ -69,7 +69,7 @@ Tensor record_unary(UnaryOp op, const char* name, const Tensor& x, const Tensor&
   }
 }
 
-/// x is given too, since an in-place form has overwritten it when it is recorded.
+/// Gives x too, since an in-place form has overwritten it when it is recorded.
 void give_attributes(UnaryOp op, const char* name, const Tensor& x, Args args) {
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(name, {{"formula", math::info(op).name},
@@ -150,7 +150,7 @@ Tensor& minus_number_in_place(const char* name, Tensor& x, double number) {
   return unary_in_place(UnaryOp::add_number, name, x, {-number, 0});
 }
 
-/// Without a value an infinity becomes the largest finite number.
+/// Returns the replacements. Without a value an infinity becomes the largest finite number.
 Args replacements(const Tensor& x, double nan, const std::optional<double>& posinf,
                   const std::optional<double>& neginf) {
   return {nan, posinf.value_or(max_of(x.dtype())), neginf.value_or(-max_of(x.dtype()))};
@@ -158,7 +158,7 @@ Args replacements(const Tensor& x, double nan, const std::optional<double>& posi
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// The complement of a bool is the other one, not -1 - x.
+/// Returns the complement. That of a bool is the other value, not -1 - x.
 UnaryOp complement(const char* name, const Tensor& x) {
   require_defined(name, x);
   return x.dtype() == boolean ? UnaryOp::logical_not : UnaryOp::bitwise_not;

@@ -41,8 +41,8 @@ void add_composed(GraphBackward& b, const std::vector<InGraph>& inputs, Fn&& com
     if (gradients[i].defined()) b.add(numbers[i], gradients[i]);
 }
 
-/// transpose(dy): the gradient of an op that is linear in its operand, as an op of its own, whose
-/// gradient is that op: linear(t). `transpose` runs kernels, `linear` operations.
+/// Returns transpose(dy): the gradient of an op that is linear in its operand, as an op of its own,
+/// whose gradient is that op: linear(t). `transpose` runs kernels, `linear` operations.
 template <class Transpose, class Linear>
 Tensor transposed_map(const char* op, const Tensor& dy, Transpose&& transpose, Linear linear) {
   const Tensor dx = transpose(dy.detach());
@@ -52,10 +52,10 @@ Tensor transposed_map(const char* op, const Tensor& dy, Transpose&& transpose, L
                  [linear](GraphBackward& b) { b.add(0, linear(b.grad())); }));
 }
 
-/// The sum of each channel, axis 1: the gradient of a bias.
+/// Returns the sum of each channel, axis 1: the gradient of a bias.
 Tensor sum_of_channels(const Tensor& t);
 
-/// t summed over the axes that `shape` was repeated along, in recorded operations.
+/// Returns t summed over the axes that `shape` was repeated along, in recorded operations.
 Tensor summed_to(const Tensor& t, const Shape& shape);
 
 }  // namespace firn::ops

@@ -1,5 +1,5 @@
-// grad(). Without create_graph it is a backward pass that keeps what arrives at the inputs. With it
-// each node's recorded backward function runs, in the same order.
+// grad(). Without create_graph it is a backward pass that keeps the gradients of the inputs. With
+// it each node's recorded backward function runs, in the same order.
 #include "firn/grad.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kOp = "grad";
 
-/// The gradients that have arrived at nodes, and which of those is to run next.
+/// The gradients that have arrived at nodes, and the node to run next.
 class Arrived {
  public:
   void add(Node* n, const Tensor& gradient) {
@@ -78,7 +78,7 @@ bool goes_on(const Node& n) {
   return false;
 }
 
-/// The gradients with a graph.
+/// Returns the gradients with a graph.
 std::vector<Tensor> recorded_along(const autograd::NodeSet& path,
                                    const std::vector<Tensor>& outputs,
                                    const std::vector<Tensor>& seeds,

@@ -20,7 +20,7 @@ namespace {
 using namespace ops;
 using kernels::NormCells;
 
-/// A view of [n, c, ...], in one of the two memory formats, as [n, c, l].
+/// Returns a view of [n, c, ...], in one of the two memory formats, as [n, c, l].
 template <class V>
 V collapse(V v) {
   std::int64_t length = 1, stride = 1;
@@ -66,18 +66,18 @@ void require_input(const char* op, const Tensor& x, const Tensor& weight, const 
   require_parameter(op, "bias", bias, x);
 }
 
-/// How many elements of x share a mean.
+/// Number of elements of x that share a mean.
 double cell_size(const Tensor& x, NormCells cells) {
   const std::int64_t all = x.numel(), n = cells.per_sample ? x.size(0) : 1;
   const std::int64_t count = n * cells.groups;
   return count == 0 ? 0 : static_cast<double>(all / count);
 }
 
-/// Where the moments come from that an input is normalised by.
+/// Origin of the moments that normalise an input.
 struct Origin {
   bool computed = true;  ///< from x, and maybe others: the gradient flows through them
-  double count = 0;      ///< of the elements that they were computed from, in a channel
-  /// If x is a part of a batch, which they are of: where the parts met. Else without a layer.
+  double count = 0;      ///< elements of a channel that they were computed from
+  /// Place where the parts of a batch exchange moments, if x is a part; else without a layer.
   autograd::BatchParts::Place place = {};
 };
 
@@ -88,7 +88,7 @@ View view_of(Numbers& numbers, const Shape& shape, std::size_t first = 0) {
   return {numbers.data() + first, DType::f64, Device::cpu(), shape, contiguous_strides(shape)};
 }
 
-/// The elements of `a`, divided by `unit`, a power of two. Waits for a device.
+/// Returns the elements of `a`, divided by `unit`, a power of two. Waits for a device.
 Numbers numbers_of(const Tensor& a, double unit = 1) {
   Numbers out(static_cast<std::size_t>(a.numel()));
   const Tensor here = a.to(Device::cpu());
@@ -97,7 +97,7 @@ Numbers numbers_of(const Tensor& a, double unit = 1) {
   return out;
 }
 
-/// The numbers, times `unit`, as a tensor like `as`.
+/// Returns the numbers, times `unit`, as a tensor like `as`.
 Tensor tensor_of(Numbers numbers, const Tensor& as, double unit = 1) {
   for (double& v : numbers) v *= unit;
   const Tensor out = empty(as.shape(), as.dtype(), Device::cpu());
@@ -105,8 +105,8 @@ Tensor tensor_of(Numbers numbers, const Tensor& as, double unit = 1) {
   return out.to(as.device());
 }
 
-/// Over the parts of a batch, the sums of a channel's gradients (kernels/channel_norm.h). Parts
-/// have gradients in different units.
+/// Sums of a channel's gradients (kernels/channel_norm.h) over the parts of a batch. Parts have
+/// gradients in different units.
 Tensor sums_of_batch(const Tensor& sums, autograd::BatchParts::Place place) {
   autograd::BatchParts* const parts = thread_context.batch_parts;
   FIRN_CHECK(parts, "batch_norm", "leave the backward pass to run_batch()",
@@ -388,7 +388,7 @@ Tensor local_response_norm(const Tensor& x, std::int64_t size, double alpha, dou
   if (x.numel() == 0) return x;
   const std::int64_t n = x.size(0), c = x.size(1);
   const Tensor wide = cast(x, compute_dtype(x.dtype()));
-  // Windows over channels: rows of images. One that is even has a row too many at the end.
+  // Windows over channels are rows of images. An even one gives one row too many at the end.
   const Tensor means = slice(avg_pool2d(reshape(square(wide), {n, 1, c, x.numel() / (n * c)}),
                                         {size, 1}, {.stride = 1, .padding = {size / 2, 0}}),
                              2, 0, c);

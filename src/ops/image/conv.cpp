@@ -50,7 +50,7 @@ std::string without_brackets(const Dims& v) {
 }
 Size3 lifted(Size2 v, std::int64_t depth) { return {depth, v.h, v.w}; }
 
-/// As the products require: with one spatial axis, a height of 1 is inserted.
+/// Inserts a height of 1 if there is one spatial axis, as the products require.
 template <class V>
 V planes(V v) {
   if (v.rank() != 3) return v;
@@ -133,7 +133,7 @@ std::string channels_hint(const Tensor& x, std::int64_t channels, int spatial) {
   return fmt::format("x of {} axes is one {}; a batch has a first axis more", x.rank(), one);
 }
 
-/// The hint if x has `channels` and the weight, [out, in / groups, ...], takes another number.
+/// Returns a hint if the weight, [out, in / groups, ...], does not take the channels of x.
 std::string groups_hint(const Tensor& x, const Tensor& weight, std::int64_t groups, int spatial) {
   const std::int64_t channels = x.size(-1 - spatial), each = weight.size(1);
   const std::int64_t fits =
@@ -171,8 +171,8 @@ void accumulate_bias(Backward& back, const ConstView& dy) {
                   back.stream());
 }
 
-// The products of a convolution, which are each other's gradients: y of (x, w), x of (y, w), and w
-// of (y, x).
+// The products of a convolution, which are gradients of each other: y from (x, w), x from (y, w),
+// and w from (y, x).
 Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
                 const ConvGeometry& geometry, const Shape& shape, Activation activation);
 Tensor convolve_transposed(const char* op, const Tensor& input, const Tensor& weight,
@@ -396,7 +396,7 @@ Tensor convolve_transposed(const char* op, const Tensor& input, const Tensor& we
   return y;
 }
 
-/// The same as conv() for transposed convolutions.
+/// Works as conv(), for transposed convolutions.
 Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const ConvTranspose3dOptions& o, int spatial) {
   check_numbers(op, {o.stride, o.dilation, o.groups}, o.padding, spatial);

@@ -14,7 +14,7 @@ namespace {
 
 using math::Range;
 
-/// Most bytes of copied slices at a time.
+/// Largest number of bytes of copied slices at a time.
 constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 
 /// Volumes [n, c, d, h, w] as images [n d, c, h, w]. See slices_merge().
@@ -34,10 +34,10 @@ Tensor workspace(const Shape& shape, DType dtype, Device device) {
   return empty(shape, dtype, device);
 }
 
-/// How a kernel's taps along depth read the slices of x, and where they lie as channels.
+/// Maps a kernel's taps along depth to the slices of x that they read, and to channels.
 struct Taps {
-  math::WindowAxis axis;           ///< of the depth; `out` counts the results
-  std::int64_t n, channels, h, w;  ///< of x
+  math::WindowAxis axis;           ///< windows along the depth; `out` counts the results
+  std::int64_t n, channels, h, w;  ///< sizes of x
   std::int64_t groups;
 
   static Taps of(const ConstView& x, const ConstView& weight, const ConstView& y,
@@ -63,7 +63,7 @@ struct Taps {
     return {std::min(r.begin, r.end), r.end};
   }
   bool whole(const Range& r) const { return r.begin == 0 && r.end == axis.out; }
-  /// Whether a slice of x serves as it is: nothing has to be copied.
+  /// True if a slice of x serves as it is: nothing has to be copied.
   bool in_place() const { return axis.size == 1 && whole(outputs(0)); }
   /// The slices that tap k reads for those results, as a part of x or of its gradient.
   template <class V>
@@ -104,7 +104,7 @@ struct Taps {
     made = advanced(made, k * group());
     return part(made, 1, results.begin, results.end - results.begin, 1);
   }
-  /// [n, c, d, h, w] in the same order of axes.
+  /// Views [n, c, d, h, w] in the same order of axes.
   template <class V>
   V by_group(const V& x) const {
     V v = x;
@@ -126,7 +126,7 @@ struct Taps {
     return made;
   }
 
-  /// dx = beta*dx + what its taps give. The sum of several is rounded to 16 bits once.
+  /// dx = beta*dx + the contributions of its taps. The sum of several is rounded to 16 bits once.
   void fold(const ConstView& made, const View& dx, float beta, Stream stream) const {
     const DType sums = compute_dtype(dx.dtype);
     const bool apart = sums != dx.dtype;
@@ -138,7 +138,7 @@ struct Taps {
       to.shape = dx.shape;
       to.strides = strides_in(dx.shape, MemoryFormat::channels_last);
     }
-    // The tap that all of x takes part in goes first, so that nothing need be filled with zeros.
+    // The tap that reads all of x goes first, so that nothing need be filled with zeros.
     std::int64_t first = -1;
     for (std::int64_t k = 0; k < axis.size && first < 0; ++k)
       if (axis.stride == 1 && axis.in == axis.out && whole(outputs(k))) first = k;
@@ -217,7 +217,7 @@ ConstView read_images(const Taps& taps, const ConstView& x, Tensor& own, Stream 
   return taps.images(own.view());
 }
 
-/// Whether the backend's kernel takes the operands as they are.
+/// True if the backend's kernel takes the operands as they are.
 bool takes(kernels::ConvPass pass, const ConstView& x, const ConstView& w, const ConstView& y,
            bool bias, const VolumeGeometry& geometry) {
   return x.rank() == 4 || kernels::conv_takes_volumes(pass, x, w, y, bias, geometry.whole());

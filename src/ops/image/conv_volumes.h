@@ -1,10 +1,10 @@
 // The three products of a convolution (kernels/conv.h) along one to three axes. If the backend does
-// not take volumes, theirs are made of those of images: the slices along depth that the kernel's
-// taps read become channels.
+// not take volumes, their products are made from those of images: the slices along depth that the
+// kernel's taps read become channels.
 //
 // Views have rank 4, or rank 5 for volumes: x [n, c, d, h, w], w [k, c/groups, t, r, s], y and dy
-// [n, k, o, p, q], where x, y and dy are channels-last but for a gradient that is written. What a
-// kernel's contract says of beta, dtypes and the order of sums holds.
+// [n, k, o, p, q], where x, y and dy are channels-last but for a gradient that is written. The
+// kernel's contract holds for beta, dtypes and the order of sums.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ struct VolumeGeometry {
   std::array<std::int64_t, 3> dilation{1, 1, 1};
   std::int64_t groups = 1;
 
-  /// The geometry of the images.
+  /// Returns the geometry of the images.
   kernels::ConvGeometry plane() const noexcept {
     return {.stride = {stride[1], stride[2]},
             .before = {before[1], before[2]},

@@ -10,12 +10,12 @@
 
 namespace firn::ops {
 
-/// How to view a tensor as images: which axes of size 1 to insert.
+/// Views a tensor as images: which axes of size 1 it inserts.
 struct AsImages {
   bool batched = true;     ///< else [c, ...]: one image
   bool has_height = true;  ///< else [.., c, l]: one row
 
-  /// The tensor's view with all four axes.
+  /// Returns the tensor's view with all four axes.
   template <class V>
   V operator()(V v) const {
     if (!batched) {
@@ -31,8 +31,8 @@ struct AsImages {
   ConstView view(const Tensor& t) const { return (*this)(t.view()); }
   View mutable_view(const Tensor& t) const { return (*this)(t.mutable_view()); }
 
-  /// A new tensor of `h` by `w` images with n, c and memory format of `like`, and with the axes
-  /// that the operand has. Throws Error naming `op` if no memory could hold it.
+  /// Returns a new tensor of `h` by `w` images with n, c and memory format of `like`, and with the
+  /// axes that the operand has. Throws Error naming `op` if no memory could hold it.
   Tensor empty(const char* op, const ConstView& like, std::int64_t h, std::int64_t w) const {
     Shape shape = {like.shape[0], like.shape[1], h, w};
     checked_elements(op, shape);
@@ -53,7 +53,7 @@ struct AsImages {
 };
 
 /// Checks that x is a floating tensor with the rank of images (without height: of rows) or one
-/// less, and returns how to view it. Sizes other than n and c must be positive and fit in 32 bits.
+/// less, and views it as images. Sizes other than n and c must be positive and fit in 32 bits.
 inline AsImages as_images(const char* op, const Tensor& x, bool has_height) {
   require_floating(op, x);
   const int rank = has_height ? 4 : 3;

@@ -1,6 +1,6 @@
 // Merges the moments of several batches and updates running statistics, for the BatchNorm layers of
-// nn, and normalises parts of one batch. Of what updates statistics, nothing is recorded, nothing
-// waits for the device, and a graph can capture all of it.
+// nn, and normalises parts of one batch. Updates of statistics are not recorded and do not wait for
+// the device, and a graph can capture all of them.
 #pragma once
 
 #include "autograd/batch_parts.h"
@@ -9,10 +9,10 @@
 
 namespace firn::ops {
 
-/// batch_norm() of a part of a batch, by the moments of the whole one. The gradient flows through
-/// them into all parts, so the parts meet in the forward pass and in the backward pass. `layer` is
-/// that of BatchParts::Place. `moments` and `count`, the number of elements per channel, are those
-/// of the batch. On the CPU.
+/// batch_norm() of a part of a batch, by the moments of the whole batch. The gradient flows through
+/// them into all parts, so the parts exchange data in the forward pass and in the backward pass.
+/// `layer` is that of BatchParts::Place. `moments` and `count`, the number of elements per channel,
+/// are those of the batch. It runs on the CPU.
 Tensor batch_norm_of_parts(autograd::BatchParts& parts,
                            const std::shared_ptr<const std::string>& layer, const Tensor& x,
                            const Tensor& weight, const Tensor& bias, double eps, Moments& moments,
@@ -33,7 +33,7 @@ void commit_moments(const Tensor& pooled, const Tensor& pooled_count, double mom
                     const ConstView& step_state, const Tensor& running_mean,
                     const Tensor& running_var, const Tensor& batches);
 
-/// The same as commit_moments() of a pool that has only these moments.
+/// Works as commit_moments() of a pool that has only these moments.
 void update_moments(const Moments& moments, double count, double momentum,
                     const Tensor& running_mean, const Tensor& running_var, const Tensor& batches);
 

@@ -17,7 +17,7 @@ namespace {
 
 struct Plan {
   PoolWindows windows;
-  std::int64_t h, w;  // of the result
+  std::int64_t h, w;  // sizes of the result
 };
 
 Plan plan(const char* op, const ConstView& x, Size2 window, const Pool2dOptions& options) {
@@ -116,7 +116,7 @@ void require_no_dilation(const char* op, Size2 dilation) {
              dilation.w);
 }
 
-/// The options of pooling along the width only.
+/// Returns the options of pooling along the width only.
 Pool2dOptions along_width(Pool2dOptions options) {
   options.stride.h = 1;
   options.padding.h = 0;

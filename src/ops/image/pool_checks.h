@@ -1,5 +1,5 @@
-// What pooling checks of its windows. Pooling that is made of other pooling checks first, so that
-// an Error names the function that was called.
+// Checks of pooling windows. Pooling that is made of other pooling checks first, so that an Error
+// names the function that was called.
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,8 @@ Pool2dOptions of_depths(const Pool3dOptions& o) {
           .count_padding = o.count_padding};
 }
 
-/// Throws unless x are volumes to which the windows fit. `most`: of maxima, whose positions fit in
-/// 32 bits, and whose windows may have gaps.
+/// Throws unless x are volumes to which the windows fit. `most` means pooling of maxima, whose
+/// positions fit in 32 bits, and whose windows may have gaps.
 void require_windows(const char* op, const Tensor& x, Size3 window, Pool3dOptions o, bool most) {
   as_volumes(op, x);
   FIRN_CHECK(most || (o.dilation.d == 1 && o.dilation.h == 1 && o.dilation.w == 1), op, kNoGaps,

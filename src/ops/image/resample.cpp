@@ -1,5 +1,5 @@
-// Resizing of images, rows and volumes. It copies elements, or interpolates in f32, so autocast
-// keeps their dtype.
+// Resizes images, rows and volumes. It copies elements, or interpolates in f32, so autocast keeps
+// their dtype.
 #include "kernels/resample.h"
 
 #include "firn/ops/pool.h"

@@ -28,7 +28,7 @@ inline Volumes as_volumes(const char* op, const Tensor& x) {
   return {batched ? x.size(0) : 1, x.size(batched ? 1 : 0), x.size(-3), batched};
 }
 
-/// `planes` of [n, c d, h, w], then `depths` of images [n c, 1, d, h w], each with an operation on
+/// Runs `planes` on [n, c d, h, w], then `depths` on images [n c, 1, d, h w], each an operation on
 /// images. The caller has checked what these would refuse, so that an Error names `op`.
 template <class Planes, class Depths>
 Tensor in_two(const char* op, const Tensor& x, const Planes& planes, const Depths& depths) {

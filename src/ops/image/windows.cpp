@@ -71,7 +71,7 @@ struct AxisWindows {
   }
 };
 
-// ---- Of images ----
+// ---- Images ----
 
 math::WindowAxis windows_along(const char* op, const char* axis, std::int64_t in,
                                std::int64_t window, std::int64_t dilation, std::int64_t padding,
@@ -118,7 +118,7 @@ struct ImageWindows {
     v.strides = contiguous_strides(v.shape);
     return v;
   }
-  /// The same elements of images that include the padding.
+  /// Views these elements in images that include the padding.
   template <class V>
   V windows(V v) const {
     const std::int64_t down = v.strides[2], across = v.strides[3];

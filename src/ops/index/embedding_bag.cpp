@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* kOp = "embedding_bag";
 
-/// Throws unless the offsets of a list of n begin at 0 and do not go back. Returns the length of
-/// the longest bag. The host reads them.
+/// Throws unless the offsets of a list of n begin at 0 and never descend. Returns the length of the
+/// longest bag. The host reads them.
 std::int64_t longest_bag(const Tensor& offsets, std::int64_t n, bool includes_last) {
   std::vector<std::int64_t> starts = offsets.to_vector<std::int64_t>();
   if (starts.empty()) return 0;
@@ -43,7 +43,7 @@ Tensor bags_of(const Tensor& offsets, std::int64_t n) {
   return cast(slice(cumsum(marks, 0), 0, 0, n), i64) - 1;
 }
 
-/// The largest elements of the rows of index [bags, length] that count.
+/// Returns the largest elements of the rows of index [bags, length] that count.
 Tensor max_of_bags(const Tensor& table, const Tensor& index, const Tensor& counts) {
   if (index.numel() == 0)
     return zeros({index.size(0), table.size(1)}, table.dtype(), table.device());
@@ -117,7 +117,7 @@ Tensor embedding_bag(const Tensor& table, const Tensor& index, const EmbeddingBa
   const std::int64_t n = list.numel(), d = table.size(1);
   const std::int64_t bags =
       in_rows ? index.size(0) : offsets.numel() - (o.include_last_offset ? 1 : 0);
-  Tensor counts;  // which elements do; undefined: all
+  Tensor counts;  // true for elements that count; undefined: all
   if (o.padding_idx) {
     const std::int64_t p = *o.padding_idx < 0 ? *o.padding_idx + table.size(0) : *o.padding_idx;
     counts = ne(list, static_cast<double>(p));

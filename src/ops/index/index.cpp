@@ -52,7 +52,7 @@ Tensor ops::take_along(const char* op, const Tensor& x, int axis, const Tensor& 
 
 namespace {
 
-/// Row `padding` keeps the gradient that it has; -1: there is none.
+/// Row `padding` keeps the gradient that it has; -1: there is no such row.
 Tensor embedding_of(const Tensor& table, const Tensor& index, std::int64_t padding) {
   require_index("embedding", index);
   require_same_device("embedding", table, index);

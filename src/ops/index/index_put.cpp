@@ -33,14 +33,14 @@ struct Indexed {
     FIRN_CHECK(!axes.empty(), op, "x itself has all elements; copy_() writes them",
                "no index is given for {}", describe(x));
   }
-  /// How many axes of what is written come before those of the indices.
+  /// Returns the number of axes before those of the indices in the written elements.
   int before() const {
     const bool adjacent = axes[axes.size() - 1] - axes[0] + 1 == axes.size();
     return adjacent ? static_cast<int>(axes[0]) : 0;
   }
 };
 
-/// The positions on the merged axes, flat. gather() checks each index against its own axis.
+/// Returns the flat positions on the merged axes. gather() checks each index against its own axis.
 Tensor merged_positions(const char* op, const Tensor& x, const std::vector<Tensor>& indices,
                         const Indexed& in) {
   Tensor sum;
@@ -58,7 +58,7 @@ Tensor merged_positions(const char* op, const Tensor& x, const std::vector<Tenso
   return flatten(sum);
 }
 
-/// `rows` [places, rest] with values [positions, rest] at `at`.
+/// Writes or adds values [positions, rest] to `rows` [places, rest] at `at`.
 Tensor write(const char* op, const Tensor& rows, const Tensor& at, const Tensor& values,
              bool accumulate) {
   const Placed placed = slices_at(op, rows, 0, at, values);
@@ -75,12 +75,12 @@ void require_mask(const char* op, const Tensor& x, const Tensor& mask, int first
              "mask {} from axis {} on of {}", describe(mask), first, describe(x));
 }
 
-/// The indices as positions, one tensor for each axis; a mask has one for each of its axes.
+/// Returns the indices as positions, one tensor for each axis; a mask has one for each of its axes.
 std::vector<Tensor> positions(const char* op, const Tensor& x, const IndexList& indices) {
   std::vector<Tensor> result;
   for (const Index& index : indices.indices()) {
     const int axis = static_cast<int>(result.size());
-    // That there are too many indices is said for all of them.
+    // The error for too many indices covers all of them.
     const Tensor at = index.on(op, x.device(), axis < x.rank() ? x.size(axis) : INT64_MAX);
     if (!at.defined() || at.dtype() != DType::boolean) {
       result.push_back(at);
@@ -93,7 +93,7 @@ std::vector<Tensor> positions(const char* op, const Tensor& x, const IndexList& 
   return result;
 }
 
-/// One number where a mask over the first axes holds, without waiting for the device.
+/// Writes one number where a mask over the first axes holds, without waiting for the device.
 Tensor put_number(const Tensor& x, const Tensor& mask, const Tensor& number, bool accumulate) {
   Shape shape = mask.shape();
   for (int i = mask.rank(); i < x.rank(); ++i) shape.push_back(1);
@@ -101,13 +101,13 @@ Tensor put_number(const Tensor& x, const Tensor& mask, const Tensor& number, boo
   return where(held, accumulate ? x + value : expand(value, x.shape()), x);
 }
 
-/// How a call reads or writes: the indexed axes come first and are merged, then the others.
+/// Layout of a read or a write: the indexed axes come first and are merged, then the others.
 struct Arrangement {
   Indexed in;
   int before;               ///< axes of the result before those of the indices
-  Axes order;               ///< of x: the indexed axes first
-  Shape merged, rest;       ///< of x in that order: [places, rest of the elements]; the other axes
-  Shape whole;              ///< of what is read or written
+  Axes order;               ///< order of x's axes: the indexed axes first
+  Shape merged, rest;       ///< shapes in that order: [places, other elements]; other axes
+  Shape whole;              ///< shape of the elements that are read or written
   Axes to_front, to_place;  ///< the axes of the indices, in `whole`, to the front and back
   Tensor at;                ///< the flat positions
 
@@ -135,7 +135,7 @@ struct Arrangement {
     at = merged_positions(op, x, indices, in);
   }
   Tensor rows_of(const Tensor& x) const { return reshape(permute(x, order), merged); }
-  /// `rows`, which rows_of(x) made, as x.
+  /// Returns `rows`, which rows_of(x) made, as x.
   Tensor back(const Tensor& rows, const Tensor& x) const {
     Axes axes = Dims::filled(x.rank(), 0);
     Shape shape;

@@ -1,4 +1,4 @@
-// Writing at positions that tensors hold: one kernel, of which the last element stays.
+// Writes at positions that tensors hold, by one kernel, in which the last element stays.
 #include <algorithm>
 
 #include "firn/ops/index.h"
@@ -21,7 +21,7 @@ Tensor everywhere(const char* op, const Tensor& x, double value, const Shape& sh
   return expand(full({}, value, TensorOptions{.dtype = x.dtype(), .device = x.device()}), shape);
 }
 
-/// One element of each axis along which the index is repeated, but for `axis`.
+/// Returns one element of each axis along which the index is repeated, but for `axis`.
 Tensor distinct(const Tensor& index, int axis) {
   Shape shape = index.shape();
   for (int i = 0; i < index.rank(); ++i)
@@ -29,7 +29,7 @@ Tensor distinct(const Tensor& index, int axis) {
   return index.as_strided(shape, index.strides());
 }
 
-/// Whether each element of src stays: no later one meets it. It has the index's shape.
+/// True where an element of src stays: no later one has its target. It has the index's shape.
 Tensor stays(const char* op, const Tensor& index, int axis, std::int64_t places) {
   const Tensor own = distinct(index, axis);
   Shape list = Dims::filled(own.rank(), 1), table = own.shape();
@@ -45,7 +45,7 @@ Tensor stays(const char* op, const Tensor& index, int axis, std::int64_t places)
   return expand(eq(winner, number), index.shape());
 }
 
-/// The gradients of x and of src.
+/// These are the gradients of x and of src.
 Tensor of_x(const char* op, const Tensor& dy, const Tensor& index, int axis) {
   return put_at(op, dy, index, everywhere(op, dy, 0, index.shape()), axis);
 }

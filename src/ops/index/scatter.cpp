@@ -1,4 +1,4 @@
-// Adding at positions that tensors hold, and positions that values decide.
+// Adds at positions that tensors hold, and finds positions that values decide.
 #include <algorithm>
 
 #include "firn/ops/index.h"
@@ -17,7 +17,7 @@ using namespace ops;
 
 namespace {
 
-/// The sizes to which both broadcast off the axis.
+/// Returns the sizes to which both broadcast on the axes other than `axis`.
 Shape shared_sizes(const char* op, const Tensor& x, const Tensor& index, int axis) {
   Shape out = x.shape();
   for (int i = 0; i < x.rank(); ++i) {

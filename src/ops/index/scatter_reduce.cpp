@@ -1,4 +1,4 @@
-// Reducing elements with those that positions lead to them.
+// Reduces elements with the elements that an index sends to them.
 #include <algorithm>
 
 #include "firn/ops/elementwise.h"
@@ -15,7 +15,7 @@ using kernels::Meeting;
 
 namespace {
 
-/// How many elements of the index lead to each place, plus `base`; in `dtype`.
+/// Number of elements of the index that lead to each place, plus `base`; in `dtype`.
 Tensor counts_of(const char* op, const Tensor& x, const Tensor& index, int axis, double base,
                  DType dtype) {
   // Along axes on which the index is repeated, all counts are equal.
@@ -64,7 +64,7 @@ Tensor product_at(const char* op, const Tensor& x, const Tensor& index, const Te
       });
 }
 
-/// Whether elements are equal, or both NaN.
+/// True where elements are equal, or both NaN.
 Tensor same(const Tensor& a, const Tensor& b) {
   return logical_or(eq(a, b), logical_and(ne(a, a), ne(b, b)));
 }
@@ -72,7 +72,7 @@ Tensor same(const Tensor& a, const Tensor& b) {
 Tensor extremum_at(const char* op, const Tensor& x, const Tensor& index, const Tensor& src,
                    int axis, Meeting meeting, bool include_self) {
   Tensor base = x.detach();
-  // Without x's own element the last of the others begins: to meet it twice changes nothing.
+  // Without x's own element the last of the others is the start: meeting it twice changes nothing.
   if (!include_self) base = met(op, base, index, src, axis, Meeting::last);
   const Tensor y = met(op, base, index, src, axis, meeting);
   if (autograd::wants_attributes()) [[unlikely]]
@@ -104,7 +104,7 @@ Tensor extremum_at(const char* op, const Tensor& x, const Tensor& index, const T
                     }));
 }
 
-/// In a dtype that is wide enough.
+/// Reduces in the dtype given, which is wide enough.
 Tensor reduced_at(const char* op, const Tensor& x, const Tensor& index, const Tensor& src, int axis,
                   ScatterReduce how, bool include_self) {
   if (how == ScatterReduce::amax || how == ScatterReduce::amin)

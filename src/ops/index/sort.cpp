@@ -1,5 +1,5 @@
-// Sorting, the largest elements, and counting integers. One kernel finds positions in order; values
-// are gathered by them. Autocast keeps dtypes.
+// Sorts, finds the largest elements, and counts integers. One kernel finds positions in order;
+// values are gathered by them. Autocast keeps dtypes.
 #include "firn/ops/sort.h"
 
 #include "base/checked.h"

@@ -1,4 +1,4 @@
-// What the losses over classes share: the checks of targets and weights, and their form for the
+// Common part of the losses over classes: the checks of targets and weights, and their form for the
 // kernels.
 #pragma once
 
@@ -29,8 +29,8 @@ struct ClassOperands {
   ClassTerms terms;
 };
 
-/// The axis of the classes. Throws unless the target has x's shape without it, and if both axis 1
-/// and the last one would do and the caller has named none.
+/// Returns the axis of the classes. Throws unless the target has x's shape without it. Also throws
+/// if both axis 1 and the last one would do and the caller has named none.
 int class_axis(const char* op, const Tensor& x, const Tensor& target,
                std::optional<std::int64_t> named);
 
@@ -40,27 +40,27 @@ void check_class_options(const char* op, const Tensor& scores, std::int64_t clas
 /// Throws Error unless there is one floating weight for each row.
 void check_row_weights(const char* op, const Tensor& rows, const Tensor& weights);
 
-/// Whether a target holds probabilities; others hold class numbers.
+/// True if a target holds probabilities; other targets hold class numbers.
 inline bool are_probabilities(const Tensor& scores, const Tensor& target) {
   return target.defined() && is_floating(target.dtype()) && target.shape() == scores.shape();
 }
 
-/// The terms of cross-entropy with probabilities as targets, one for each row.
+/// Returns the terms of cross-entropy with probabilities as targets, one for each row.
 LossTerms probability_terms(const char* op, const Tensor& scores, const Tensor& target,
                             const CrossEntropyOptions& options);
 
 /// Throws Error unless the target holds class numbers and the options fit it. The caller has
-/// checked the target's shape. `scores` are the logits, or what they are computed from.
+/// checked the target's shape. `scores` are the logits, or the tensor that they are computed from.
 ClassOperands class_operands(const char* op, const Tensor& scores, std::int64_t classes,
                              const Tensor& target, const CrossEntropyOptions& options,
                              bool log_input);
 
-/// The sum of such a loss in operations, whose gradients are recorded. Either weights may be
-/// undefined.
+/// Returns the sum of such a loss in operations, whose gradients are recorded. Either weights may
+/// be undefined.
 Tensor composed_class_loss(const ClassTerms& terms, const Tensor& scores, const Tensor& target,
                            const Tensor& class_weights, const Tensor& row_weights);
 
-/// The denominator of a loss over classes, as the host knows it.
+/// Returns the denominator of a loss over classes, as the host knows it.
 LossCount class_count(const Tensor& target, const CrossEntropyOptions& options);
 
 /// A row-major view with one axis.

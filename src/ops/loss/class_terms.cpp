@@ -91,7 +91,7 @@ LossTerms ops::probability_terms(const char* op, const Tensor& scores, const Ten
   if (options.label_smoothing > 0)
     t = (1 - options.label_smoothing) * t + options.label_smoothing / static_cast<double>(classes);
   if (options.class_weights.defined()) t = t * cast(options.class_weights.detach(), x.dtype());
-  // Rows of weight 0 are not read. A class that cannot be and is not meant costs nothing.
+  // Rows of weight 0 are not read. A class of probability 0 in prediction and target costs 0.
   Tensor u, read = x;
   if (options.row_weights.defined()) {
     check_row_weights(op, select(x, -1, 0), options.row_weights);

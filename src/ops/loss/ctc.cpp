@@ -1,4 +1,4 @@
-// Connectionist temporal classification: targets in either form become labels and where they start.
+// Connectionist temporal classification: targets in either form become labels and their starts.
 #include "kernels/sequence/ctc.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Tensor plain_numbers(const Tensor& t, Device device) {
   return contiguous(cast(to_device(t.detach(), device), i64));
 }
 
-/// [n] of lengths, which may be on the CPU. Checks them if they are.
+/// Returns the lengths as [n], which may be on the CPU. Checks them if they are.
 Tensor lengths_for(const char* name, const Tensor& lengths, const Tensor& x, bool single,
                    std::int64_t most) {
   require_index(kOp, lengths);
@@ -128,7 +128,7 @@ LossTerms ctc_terms(const Tensor& log_probs, const Tensor& targets, const Tensor
                           dx.mutable_view(), beta, b.stream());
   };
   const Tensor y = record(kOp, terms, {&x}, {Saved::input(0)}, backward);
-  // alpha of what is longer than its sequence is not written.
+  // alpha is not written for steps and states beyond a sequence's own.
   if (recorded)
     autograd::save(y, {in.labels, in.starts, in.input_lengths, in.target_lengths, alpha},
                    [](std::size_t i) { return i == 4; });

@@ -1,6 +1,6 @@
 // The last product of a model and its cross-entropy as one op that never holds all logits. They are
-// made chunk by chunk, some rows times some classes. Forward folds each chunk into what is known of
-// its rows; backward makes it again, turns it into its gradient, and adds that one's products up.
+// made chunk by chunk, some rows times some classes. Forward folds each chunk into the states of
+// its rows. Backward makes the chunk again, turns it into its gradient, and adds its products.
 #include <algorithm>
 #include <optional>
 
@@ -53,7 +53,7 @@ struct Cut {
   }
 };
 
-/// How the logits are cut, by their shape and the options alone.
+/// Division of the logits into chunks, by their shape and the options alone.
 struct Chunks {
   Cut rows, classes;
 
@@ -81,7 +81,7 @@ struct Chunks {
   }
 };
 
-/// The weights of some classes in the dtype of x: a view, or under autocast a copy of f32 ones.
+/// Weights of some classes in the dtype of x: a view, or under autocast a copy of f32 ones.
 class WeightRows {
  public:
   WeightRows(const Tensor& w, DType dtype, std::int64_t first, std::int64_t count, Stream stream)
@@ -99,7 +99,7 @@ class WeightRows {
   Tensor own_;
 };
 
-/// What both passes need to make a chunk of the logits.
+/// Operands with which both passes make a chunk of the logits.
 struct Operands {
   Tensor x, w, bias, target, class_weights, row_weights;
   ClassTerms terms;
@@ -107,7 +107,7 @@ struct Operands {
   WeightRows weights(std::int64_t cls, std::int64_t m, Stream stream) const {
     return {w, x.dtype(), cls, m, stream};
   }
-  /// Logits [n, m] of n rows and m classes, and the arguments of the row kernels for them.
+  /// Computes logits [n, m] of n rows and m classes; args() gives the row kernels' arguments.
   void multiply(std::int64_t row, std::int64_t cls, const WeightRows& weight, const View& logits,
                 Stream stream) const {
     kernels::GemmArgs args;
@@ -127,8 +127,7 @@ struct Operands {
   }
 };
 
-/// A sink that several products add up to. If it has 16 bits, they add up in f32 and are rounded
-/// once.
+/// A sink that several products add up to. A 16-bit sink collects them in f32 and is rounded once.
 class Sum {
  public:
   Sum() = default;
@@ -139,7 +138,7 @@ class Sum {
     at_ = own_.mutable_view();
   }
   bool wanted() const { return at_.data != nullptr; }
-  /// Some entries, for their contribution `number`, counted from 0.
+  /// Returns some entries, for their contribution `number`, counted from 0.
   View part(std::int64_t first, std::int64_t count) const { return entries(at_, first, count); }
   float beta(std::int64_t number) const {
     return number > 0 ? 1.0f : own_.defined() ? 0.0f : beta_;
@@ -154,7 +153,7 @@ class Sum {
   Tensor own_;
 };
 
-/// dw and db of a chunk, whichever is wanted.
+/// Adds dw and db of a chunk, each if it is wanted.
 void add_weight_gradients(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
                           const View& db, float db_beta, Stream stream) {
   if (dw.data) return kernels::dense_weight_gradient(dy, x, dw, dw_beta, db, db_beta, stream);
@@ -214,7 +213,7 @@ struct Gradient {
       chunks.classes.each([&](std::int64_t cls, std::int64_t m) {
         const WeightRows weight = in.weights(cls, m, stream);
         const Tensor dlogits = chunk_gradient(b, in, stats, row, n, cls, weight, pending);
-        pending = nullptr;  // the seed is there now
+        pending = nullptr;  // the initial gradient is there now
         const ConstView dy = dlogits.view();
         if (dx_rows.wanted())
           kernels::gemm(dy, weight.view(), dx_rows.part(0, n),

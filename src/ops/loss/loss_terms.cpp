@@ -1,4 +1,4 @@
-// Losses term by term: how terms become a loss, and the losses of pairs of elements.
+// Losses term by term: the loss of terms, and the losses of pairs of elements.
 #include "ops/loss/loss_terms.h"
 
 #include <cmath>
@@ -78,7 +78,7 @@ Tensor ops::spread(const char* op, const char* name, const Tensor& t, const Shap
 
 namespace {
 
-/// Sum and weight, and what the host knows of it: that it comes of these factors.
+/// Returns sum and weight, and notes for the host that the weight comes from these factors.
 Loss counted(const Tensor& sum, const Tensor& weight, const Tensor& factors, std::int64_t terms) {
   LossCount count;
   count.factors = factors;
@@ -118,7 +118,7 @@ Loss LossTerms::loss(const Tensor& factors) const {
   return {all.sum, firn::sum(mul(weights, f))};
 }
 
-// ---- Of pairs of elements ----
+// ---- Pairs of elements ----
 
 LossTerms mse_terms(const Tensor& prediction, const Tensor& target) {
   require_pair("mse_terms", prediction, target);

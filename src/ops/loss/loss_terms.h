@@ -1,4 +1,4 @@
-// What the files of losses share: checks of pairs, and the terms of a fused binary operation.
+// Common part of the files of losses: checks of pairs, and the terms of a fused binary operation.
 #pragma once
 
 #include "firn/ops/loss_terms.h"

@@ -1,4 +1,4 @@
-// What a Loss can do, elementwise losses and InfoNCE; losses over classes are in class_losses.cpp.
+// Operations of Loss, elementwise losses and InfoNCE; losses over classes are in class_losses.cpp.
 // Each is a sum and a denominator, one recorded node. They compute in f32 and give f32 sums
 // whatever 16-bit dtype they read. So autocast casts nothing here: f32 copies of 16-bit operands
 // would cost memory and gain no digit.
@@ -41,7 +41,7 @@ Loss elementwise_loss(BinaryOp op, const Tensor& prediction, const Tensor& targe
           {.number = weight}};
 }
 
-/// Whether the host can tell that two losses have the same denominator.
+/// True if the host can tell that two losses have the same denominator.
 bool same_denominator(const Loss& a, const Loss& b) {
   if (a.weight.impl() == b.weight.impl()) return true;
   const LossCount &x = a.count, &y = b.count;

@@ -48,7 +48,7 @@ LossTerms gaussian_nll_terms(const Tensor& mean, const Tensor& target, const Ten
     fits = v.size(i) == m.size(i) || (i + 1 == m.rank() && v.size(i) == 1);
   FIRN_CHECK(fits, kOp, "give one for each mean, or one for each row: size 1 on the last axis",
              "variance {} for means {}", describe(variance), describe(mean));
-  // The value is clamped, the gradient is that of v.
+  // The value is clamped; the gradient is that of v.
   const Tensor now = v.detach();
   v = v + (maximum(now, options.eps) - now);
   const Tensor terms = 0.5 * (log(v) + square(m - t) / v);
@@ -59,7 +59,7 @@ Loss gaussian_nll_loss(const Tensor& mean, const Tensor& target, const Tensor& v
   return gaussian_nll_terms(mean, target, variance, options).loss();
 }
 
-// ---- Of rows ----
+// ---- Rows ----
 
 LossTerms cosine_embedding_terms(const Tensor& a, const Tensor& b, const Tensor& target,
                                  double margin) {
@@ -108,7 +108,7 @@ Loss triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Ten
   return triplet_margin_terms(anchor, positive, negative, options).loss();
 }
 
-// ---- Of samples ----
+// ---- Samples ----
 
 LossTerms dice_terms(const Tensor& probabilities, const Tensor& target, double smooth) {
   constexpr const char* kOp = "dice";

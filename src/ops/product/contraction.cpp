@@ -13,8 +13,8 @@ int place_of(const Lettered& t, std::int64_t of) noexcept {
   return static_cast<int>(at - t.letters.begin());
 }
 
-/// The letters of t that are in `wanted`, the slowest in memory first: in this order axes merge
-/// wherever they do in any.
+/// Returns the letters of t that are in `wanted`, the slowest in memory first: in this order axes
+/// merge if they do in any order.
 Dims by_memory(const Lettered& t, Letters wanted) {
   Dims out;
   for (const std::int64_t l : t.letters)
@@ -25,7 +25,7 @@ Dims by_memory(const Lettered& t, Letters wanted) {
   return out;
 }
 
-/// Whether these axes of t are one axis without a copy.
+/// True if these axes of t are one axis without a copy.
 bool merges(const Lettered& t, const Dims& letters) {
   for (int i = 0; i + 1 < letters.size(); ++i) {
     const int outer = place_of(t, letters[i]), inner = place_of(t, letters[i + 1]);
@@ -34,7 +34,7 @@ bool merges(const Lettered& t, const Dims& letters) {
   return true;
 }
 
-/// One order for letters of both tensors: one in which both merge, or else that of the larger.
+/// Returns one order for letters of both tensors: one in which both merge, or the larger's.
 Dims common_order(const Lettered& a, const Lettered& b, Letters both) {
   const Dims of_a = by_memory(a, both), of_b = by_memory(b, both);
   if (merges(b, of_a) && merges(a, of_a)) return of_a;
@@ -58,7 +58,7 @@ Shape sizes_of(const Lettered& t, const Dims& letters) {
   return out;
 }
 
-/// t as [batch, first, second], or without the batch if there is none.
+/// Returns t as [batch, first, second], or without the batch if there is none.
 Tensor as_factor(const Lettered& t, const Dims& batch, const Dims& first, const Dims& second) {
   Axes order;
   Shape shape;

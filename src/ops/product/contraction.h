@@ -1,5 +1,5 @@
-// Tensors whose axes have letters, and the sum of products of two of them: what einsum(),
-// tensordot() and vecdot() have in common.
+// Tensors whose axes have letters, and the sum of products of two of them, for einsum(),
+// tensordot() and vecdot().
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ struct Lettered {
   Dims letters;
 };
 
-/// t without its axes of size 1, a view. Afterwards a letter has one size wherever it occurs, and
-/// arranged() brings the axes back.
+/// Returns t without its axes of size 1, a view. Afterwards a letter has one size wherever it
+/// occurs, and arranged() brings the axes back.
 Lettered without_ones(const Lettered& t);
 
-/// The sum of t over its letters outside of `keep`; t itself if there are none.
+/// Returns the sum of t over its letters outside of `keep`; t itself if there are none.
 Lettered summed_to(const Lettered& t, Letters keep);
 
-/// The sum of the products of a and b over the letters outside of `keep`. Neither has axes of size
-/// 1. Letters in `order` come first in the result's memory if that costs nothing.
+/// Returns the sum of the products of a and b over the letters outside of `keep`. Neither has axes
+/// of size 1. Letters in `order` come first in the result's memory if that costs nothing.
 Lettered contract(Lettered a, Lettered b, Letters keep, const Dims& order);
 
-/// A view of t with these axes, those that t lacks with size 1. Has all letters of t.
+/// Returns a view of t with these axes, which include all letters of t; others have size 1.
 Tensor arranged(const Lettered& t, const Dims& letters);
 
 }  // namespace firn::ops

@@ -93,14 +93,14 @@ void check_operands(const Tensor& x, std::span<const Tensor> weights,
   }
 }
 
-/// Backward of a recorded chain. Saved for layer i: its input (3i), its weight (3i + 1), and what
-/// the activation after it has saved (3i + 2; undefined if no gradient passes through it).
+/// Backward of a recorded chain. Saved for layer i: its input (3i), its weight (3i + 1), and the
+/// tensor that the activation after it saves (3i + 2; undefined if no gradient passes through it).
 struct Chain {
   Layers layers;
   Activation activation;
   int lowest;  ///< the first layer whose weight or bias takes a gradient; 0 if x does
 
-  /// The biases are saved after what the layers have saved.
+  /// The biases are saved after the layers' tensors.
   void again(GraphBackward& back) const {
     const int first = lowest, count = layers.count;
     std::vector<InGraph> inputs = {{0, first == 0 ? back.input(0, 0) : back.saved(3 * first)}};
@@ -197,7 +197,7 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("mlp", {{"activation", to_string(activation)}});
   Tensor y = record("mlp", h, in, {}, Chain{layers, activation, lowest});
-  // What an activation saves may have padding.
+  // The tensor that an activation saves may have padding.
   if (recorded) {
     autograd::save(y, kept, [](std::size_t i) { return i % 3 == 2; });
     autograd::save(y, {in.begin() + layers.bias(0), in.end()});

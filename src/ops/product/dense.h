@@ -1,4 +1,4 @@
-// Shared by linear, mlp and the operations that contain such products.
+// Helpers of linear, mlp and the operations that contain such products.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace firn::ops {
 
-/// x [..., n] as rows [m, n]. It computes m itself, since reshape(x, {-1, 0}) could not infer it.
+/// Returns x [..., n] as rows [m, n]. It computes m: reshape(x, {-1, 0}) cannot infer it.
 inline Tensor as_matrix(const Tensor& x) {
   if (x.rank() == 2) return x;
   Shape leading = x.shape();
@@ -15,7 +15,7 @@ inline Tensor as_matrix(const Tensor& x) {
   return reshape(x, {leading.product(), x.size(-1)});
 }
 
-/// The last two axes of `v` swapped.
+/// Returns `v` with its last two axes swapped.
 inline ConstView transposed(ConstView v) {
   const int n = v.rank();
   std::swap(v.shape[n - 1], v.shape[n - 2]);

@@ -1,5 +1,5 @@
-// einsum(): reads the equation, takes diagonals, plans the order of the products. No kernel of its
-// own.
+// einsum(): reads the equation, takes diagonals, and plans the order of the products. It has no
+// kernel of its own.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,13 +23,13 @@ std::string name_of(std::int64_t i) {
   return i >= kLetters ? "..." : std::string(1, static_cast<char>(i < 26 ? 'A' + i : 'a' + i - 26));
 }
 
-/// The beginning of what an error quotes: an equation may be of any length.
+/// Returns the beginning of an equation for an error: an equation may be of any length.
 std::string shown(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   return std::string(text.substr(0, kLongest)) + (text.size() > kLongest ? "..." : "");
 }
 
-/// One list of letters without spaces, with '.' for "...".
+/// Returns one list of letters without spaces, with '.' for "...".
 std::string compact(std::string_view equation, std::string_view term) {
   std::string out;
   for (std::size_t i = 0; i < term.size(); ++i) {
@@ -49,7 +49,7 @@ std::string compact(std::string_view equation, std::string_view term) {
   return out;
 }
 
-/// The letters of the axes; those of "..." are the last of kAll, so that they align.
+/// Returns the letters of the axes; those of "..." are the last of kAll, so that they align.
 Dims letters_of(const std::string& term, int dotted) {
   Dims out;
   for (const char c : term) {
@@ -59,9 +59,9 @@ Dims letters_of(const std::string& term, int dotted) {
   return out;
 }
 
-/// What an equation says of these operands, checked.
+/// An equation for given operands, checked.
 struct Equation {
-  std::vector<Dims> letters;  ///< of each operand, some of them twice
+  std::vector<Dims> letters;  ///< letters of each operand, some of them twice
   Dims result;                ///< the letters of the result
 
   Equation(std::string_view text, std::span<const Tensor> operands);
@@ -100,8 +100,8 @@ Equation::Equation(std::string_view text, std::span<const Tensor> operands) {
              "\"{}\" has {} operands, and {} are given", shown(text), terms.size(),
              operands.size());
 
-  std::array<int, kAll> counts{};  // how often a letter occurs
-  int dotted = 0;                  // the most axes that a "..." stands for
+  std::array<int, kAll> counts{};  // number of times that a letter occurs
+  int dotted = 0;                  // largest number of axes that a "..." stands for
   for (std::size_t i = 0; i < terms.size(); ++i) {
     const int rank = operands[i].rank();
     const auto named = static_cast<int>(terms[i].size());
@@ -151,7 +151,7 @@ Equation::Equation(std::string_view text, std::span<const Tensor> operands) {
   result = letters_of(term, dotted);
 }
 
-/// Each letter once: those that are twice become the axis of their diagonal.
+/// Keeps each letter once: those that are twice become the axis of their diagonal.
 Lettered with_diagonals(Lettered t) {
   for (int i = 0; i < t.letters.size(); ++i)
     for (int k = i + 1; k < t.letters.size(); ++k) {

@@ -27,7 +27,7 @@ Tensor merge_batch(const Tensor& t, const Shape& batch) {
   return reshape(expand(t, shape), {batch.product(), t.size(-2), t.size(-1)});
 }
 
-/// The broadcast batch axes of a and b.
+/// Returns the broadcast batch axes of a and b.
 Shape batch_of(const Tensor& a, const Tensor& b) {
   Shape x = a.shape(), y = b.shape();
   for (Shape* s : {&x, &y}) {
@@ -44,8 +44,8 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
   return broadcast_shapes("matmul", x, y);
 }
 
-/// Whether to compute the gradient of `t` transposed: t has contiguous columns of more than one
-/// element. Not for 16 bits, where product and sum are to be rounded once together.
+/// True if the gradient of `t` is to be computed transposed: t has contiguous columns of more than
+/// one element. False for 16 bits, where product and sum are to be rounded once together.
 bool turns_gradient(const Tensor& t) {
   const int n = t.rank();
   return t.size(-2) > 1 && t.strides()[n - 2] == 1 && t.strides()[n - 1] >= t.size(-2) &&

@@ -1,5 +1,5 @@
-// Products of vectors, matrices and batches of them, made of matmul(), linear() and mul(): none has
-// a kernel of its own.
+// Products of vectors, matrices and batches of them, made of matmul(), linear() and mul(). They
+// have no kernels of their own.
 #include "firn/ops/products.h"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ Tensor added(const char* op, const Tensor& c, const Tensor& a, const Tensor& b,
   return add(autocast_on() ? cast(scaled, y.dtype()) : scaled, y);
 }
 
-/// [batch, m, k] and [batch, k, n].
+/// Throws unless the shapes are [batch, m, k] and [batch, k, n].
 void require_batches(const char* op, const Tensor& a, const Tensor& b) {
   require_floating(op, a);
   require_factors(op, a, b);

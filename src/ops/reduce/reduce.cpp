@@ -123,7 +123,7 @@ Tensor argmin(const Tensor& x, std::int64_t axis, bool keepdims) {
 
 namespace {
 
-/// x where `find`, argmax() or argmin(), finds it.
+/// Returns x at the position that `find`, argmax() or argmin(), finds.
 Sorted with_indices(const char* op, Tensor (*find)(const Tensor&, std::int64_t, bool),
                     const Tensor& x, std::int64_t axis, bool keepdims) {
   const int a = line_axis(op, x, axis);
@@ -212,7 +212,7 @@ Tensor logsumexp(const Tensor& operand, const Axes& axes, bool keepdims) {
     const Tensor total = empty(r.kept, wide, x.device());
     kernels::reduce(ReduceOp::max, x.view(), most.mutable_view(), 1, 0, stream);
     {
-      // An infinite element is not taken out: inf - inf is NaN.
+      // An infinite element is not subtracted: inf - inf is NaN.
       const double limit = max_of(wide);
       kernels::unary(math::UnaryOp::clamp, most.view(), most.mutable_view(),
                      math::Args{-limit, limit}, stream);
@@ -258,7 +258,7 @@ Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
   const Tensor& x = in[0];
   require_floating("norm", x);
   const Reduction r("norm", x, axes, keepdims);
-  const Tensor squared = empty(r.shape, f64, x.device());  // of f32 beyond what f32 holds
+  const Tensor squared = empty(r.shape, f64, x.device());  // squares of f32 exceed f32
   kernels::reduce(ReduceOp::sum_squares, x.view(), r.restore(squared).mutable_view(), 1, 0,
                   stream_of(x));
   Tensor y = empty(r.shape, x.dtype(), x.device());

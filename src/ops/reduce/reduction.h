@@ -1,4 +1,4 @@
-// What reductions share: the shapes of a reduction over some axes, and lines of a tensor.
+// Common part of reductions: the shapes of a reduction over some axes, and lines of a tensor.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace firn::ops {
 struct Reduction {
   Axes axes;
   Shape kept;   ///< x's shape with size 1 at the reduced axes
-  Shape shape;  ///< the result's
+  Shape shape;  ///< shape of the result
   std::int64_t count = 1;
   bool keepdims;
 
@@ -37,7 +37,7 @@ struct Reduction {
     FIRN_CHECK(count > 0, op, "check that the tensor is not empty",
                "nothing to compare: {} over axes {} has no elements", describe(x), axes);
   }
-  /// t, of the result's shape and any strides, with the reduced axes back at size 1.
+  /// Returns t, of the result's shape and any strides, with the reduced axes back at size 1.
   Tensor restore(const Tensor& t) const {
     Strides strides;
     for (int i = 0, j = 0; i < kept.size(); ++i) {
@@ -47,7 +47,7 @@ struct Reduction {
     }
     return t.as_strided(kept, strides);
   }
-  /// The same, repeated along the reduced axes to x's shape.
+  /// Returns restore(t), repeated along the reduced axes to x's shape.
   Tensor spread(const Tensor& t, const Shape& full) const {
     const Tensor r = restore(t);
     return r.as_strided(full, r.strides());
@@ -56,7 +56,7 @@ struct Reduction {
   Tensor spread_in_graph(const Tensor& t, const Shape& full) const {
     return expand(reshape(t, kept), full);
   }
-  /// x with the axes that stay first, and the reduced ones as one last axis.
+  /// Returns x with the axes that stay first, and the reduced ones as one last axis.
   Tensor lines(const Tensor& x) const {
     Axes order;
     Shape merged;
@@ -67,7 +67,7 @@ struct Reduction {
       if (reduces(i)) order.push_back(i);
     return reshape(permute(x, order), merged);
   }
-  /// A tensor of lines() seen with x's shape.
+  /// Returns a tensor of lines() seen with x's shape.
   Tensor unline(const Tensor& t, const Shape& full) const {
     Shape split;
     Axes back = Dims::filled(full.size(), 0);
@@ -79,29 +79,30 @@ struct Reduction {
   bool reduces(int axis) const { return axes.contains(axis); }
 };
 
-/// The axis of lines of x; a scalar has one of size 1.
+/// Returns the axis of lines of x; a scalar has one of size 1.
 inline int line_axis(const char* op, const Tensor& x, std::int64_t axis) {
   require_computed(op, x);
   return normalize_axis(op, axis, std::max(x.rank(), 1));
 }
-/// x with at least one axis.
+/// Returns x with at least one axis.
 inline Tensor as_lines(const Tensor& x) { return x.rank() == 0 ? unsqueeze(x, 0) : x; }
 
-/// The same as a view that is not recorded.
+/// Returns t with at least one axis, as a view that is not recorded.
 inline Tensor lines_of(const Tensor& t) { return t.rank() == 0 ? t.as_strided({1}, {1}) : t; }
 
-/// `count` elements of t from `start` on along an axis: a view, not recorded.
+/// Returns `count` elements of t from `start` on along an axis: a view, not recorded.
 inline Tensor part(const Tensor& t, int axis, std::int64_t start, std::int64_t count) {
   Shape shape = t.shape();
   shape[axis] = count;
   return t.as_strided(shape, t.strides(), start * t.strides()[axis]);
 }
 
-/// t with -inf as the lowest finite number, so that -inf minus it is no NaN.
+/// Returns t with -inf as the lowest finite number, so that -inf minus it is not NaN.
 inline Tensor finite_below(const Tensor& t) {
   return clamp(t, -max_of(t.dtype()), std::numeric_limits<double>::infinity());
 }
-/// The product of all elements before each one along `axis`, or after it, in the compute dtype.
+/// Returns the product of all elements before (or after) each one along `axis`, in the compute
+/// dtype.
 Tensor exclusive_products(const Tensor& x, int axis, bool after, Stream stream);
 
 }  // namespace firn::ops

@@ -134,7 +134,7 @@ Tensor logcumsumexp(const Tensor& operand, std::int64_t axis) {
         y = finite_below(y);
         const auto factors = [&](const Tensor& to) {
           const std::int64_t n = x.size(a);
-          // From one infinite y to the next all is passed on, and nothing from a finite one to it.
+          // From one infinite y to the next the factor is 1, and from a finite one to it 0.
           const double most = max_of(wide);
           const Tensor finite = clamp(y, -most, most);
           kernels::binary(math::BinaryOp::sub, part(finite, a, 0, n - 1).view(),

@@ -18,7 +18,7 @@ using namespace ops;
 
 namespace {
 
-/// x's elements as a list without gaps, not recorded: a view if that is possible.
+/// Returns x's elements as a list without gaps, not recorded: a view if that is possible.
 Tensor as_list(const Tensor& x) {
   if (x.is_contiguous()) return x.as_strided({x.numel()}, {1});
   const Tensor dense = empty(x.shape(), x.dtype(), x.device());
@@ -26,7 +26,7 @@ Tensor as_list(const Tensor& x) {
   return dense.as_strided({x.numel()}, {1});
 }
 
-/// Where the lower median of each line is: i64, with size 1 at `axis`. Lines have elements.
+/// Positions of the lower median of each line: i64, with size 1 at `axis`. Lines have elements.
 Tensor median_positions(const char* op, const Tensor& x, int axis) {
   const Stream stream = stream_of(x);
   const std::int64_t middle = (x.size(axis) - 1) / 2;
@@ -69,7 +69,7 @@ struct Ranks {
     if (interpolation == Interpolation::higher) chosen = b;
     if (interpolation == Interpolation::nearest) chosen = whole(std::nearbyint(rank));
     const bool between = interpolates(interpolation);
-    // From the nearer end, as torch.lerp() does.
+    // These are computed from the nearer end, as torch.lerp() does.
     const bool from_upper = between && weight >= 0.5;
     lower.push_back(a);
     upper.push_back(b);
@@ -117,7 +117,7 @@ Tensor quantiles(const Tensor& operand, const std::vector<double>& q, bool list,
   return cast(reshape(y, shape), operand.dtype());
 }
 
-/// Sums in the bins of ascending edges.
+/// Returns the sums in the bins of ascending edges.
 Histogram counted(const Tensor& x, const Tensor& edges, const HistogramOptions& options) {
   const Tensor& w = options.weights;
   if (w.defined())
@@ -130,7 +130,7 @@ Histogram counted(const Tensor& x, const Tensor& edges, const HistogramOptions& 
   const Tensor list = as_list(x);
   const Tensor places = empty({x.numel()}, i64, x.device());
   kernels::find_bins(list.view(), edges.view(), places.mutable_view(), stream);
-  // What is in no bin is counted in one more.
+  // Elements in no bin are counted in one more.
   const Tensor sums = empty({bins + 1}, w.defined() ? x.dtype() : i64, x.device());
   if (w.defined()) {
     kernels::add_rows("histogram", as_list(w).as_strided({x.numel(), 1}, {1, 1}).view(),
@@ -230,7 +230,7 @@ Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& 
     low -= 0.5;
     high += 0.5;
   }
-  // From the nearer end, in x's dtype, as torch.linspace() counts.
+  // Edges are computed from the nearer end, in x's dtype, as torch.linspace() does.
   const Tensor edges = empty({bins + 1}, x.dtype(), Device::cpu());
   const auto fill = [&]<class C>(C first, C last) {
     const C step = (last - first) / static_cast<C>(bins);
@@ -272,7 +272,7 @@ Unique unique(const Tensor& x) {
   if (n > 0) {
     kernels::sort_positions(list.view(), order.mutable_view(), 0, false, stream);
     kernels::gather("unique", list.view(), order.view(), sorted.mutable_view(), 0, stream);
-    // The number of a value is how many elements before differ from their neighbour.
+    // The number of a value is the count of elements up to it that differ from the one before.
     kernels::fill(part(first, 0, 0, 1).mutable_view(), 0, stream);
     kernels::binary(math::BinaryOp::ne, part(sorted, 0, 1, n - 1).view(),
                     part(sorted, 0, 0, n - 1).view(), part(first, 0, 1, n - 1).mutable_view(),
@@ -289,7 +289,7 @@ Unique unique(const Tensor& x) {
     kernels::binary(math::BinaryOp::sub, ends.view(), counts.view(), ends.mutable_view(),
                     math::Args{}, stream);
     kernels::gather("unique", sorted.view(), ends.view(), values.mutable_view(), 0, stream);
-    // A permutation, sorted: where each element went.
+    // The sorted permutation holds the place of each element.
     kernels::sort_positions(order.view(), place.mutable_view(), 0, false, stream);
     kernels::gather("unique", group.view(), place.view(),
                     inverse.as_strided({n}, {1}).mutable_view(), 0, stream);

@@ -44,8 +44,8 @@ struct Measure {
   void reduce(ReduceOp op, const Tensor& from, const Tensor& out, double scale) const {
     kernels::reduce(op, from.view(), out.mutable_view(), scale, 0, stream);
   }
-  /// The variance from that about a centre, from which the mean is `rest` away: the sum of squares
-  /// is n rest^2 too large (Chan, Golub & LeVeque 1983).
+  /// Turns the variance about a centre, from which the mean is `rest` away, into the variance: its
+  /// sum of squares is n rest^2 too large (Chan, Golub & LeVeque 1983).
   void move_center(const Tensor& rest, const Tensor& variance) const {
     if (divisor <= 0) return;
     kernels::ternary(math::TernaryOp::addcmul, variance.view(), rest.view(), rest.view(),
@@ -80,9 +80,9 @@ Tensor measure_spread(const Measure& m, const Tensor& variance) {
   return mean;
 }
 
-/// The same in f64 for numbers of f32, whose sum and distances may be no numbers of f32. The centre
-/// is the first element. If that is k deviations from the mean, k^2 roundings of f64 are lost, at
-/// most one for each element.
+/// Measures in f64 for numbers of f32, whose sum and distances may exceed the range of f32. The
+/// centre is the first element. If that is k deviations from the mean, k^2 roundings of f64 are
+/// lost, at most one for each element.
 Tensor measure_wide(const Measure& m, const Tensor& variance) {
   const Tensor first = m.kept(f64), shift = m.kept(f64), mean = m.kept(f64);
   const Tensor distance = empty(m.x.shape(), f64, m.x.device());
@@ -95,7 +95,7 @@ Tensor measure_wide(const Measure& m, const Tensor& variance) {
   return mean;
 }
 
-/// Whether x has neither an infinity nor a NaN.
+/// True if x has neither an infinity nor a NaN.
 bool is_finite(const Measure& m) {
   const auto finite = [&m](ReduceOp op) {
     const Tensor of_all = empty(Shape::filled(m.x.rank(), 1), m.x.dtype(), m.x.device());
@@ -105,10 +105,9 @@ bool is_finite(const Measure& m) {
   return finite(ReduceOp::max) && finite(ReduceOp::min);
 }
 
-/// On the CPU: variances of numbers whose sums f32 does not have are measured again in f64. f32 is
-/// the faster way, and a device would have to wait for the host to choose. Without an infinity in x
-/// such numbers are rare. So a step takes no memory that its plan has not seen because it
-/// overflows.
+/// On the CPU, measures variances again in f64 where f32 cannot hold the sums. f32 is the faster
+/// way, and a device would have to wait for the host to choose. Without an infinity in x such
+/// numbers are rare. So a step that overflows takes no memory that its plan has not seen.
 void measure_again(const Measure& m, const Tensor& variance, const Tensor& mean) {
   if (!m.x.device().is_cpu() || m.x.dtype() == f64 || runtime::dry_run()) return;
   if (m.divisor <= 0 || m.r.count == 0) return;
@@ -125,7 +124,7 @@ void measure_again(const Measure& m, const Tensor& variance, const Tensor& mean)
   }
 }
 
-/// The variance, or its square root, recorded as `op`.
+/// Returns the variance, or its square root, recorded as `op`.
 Tensor spread_of(const char* op, bool root, const Tensor& operand, const Axes& axes,
                  std::int64_t correction, bool keepdims) {
   const Autocasted in(Policy::fp32, operand);
@@ -171,7 +170,7 @@ Tensor spread_of(const char* op, bool root, const Tensor& operand, const Axes& a
       const Tensor y_again = where(none, 1.0, cast(b.output(2), wide));
       dy = where(none, 0.0, div(dy, mul(y_again, 2.0)));
     }
-    // From a constant near the mean first, as f32 would round the mean.
+    // This subtracts a constant near the mean first, as f32 would round the mean.
     const Tensor near = sub(x_again, cast(b.saved(1), wide));
     const Tensor distance = sub(near, mean(near, r.axes, true));
     b.add(0, cast(mul(mul(distance, slope_scale), r.spread_in_graph(dy, x_again.shape())), dtype));

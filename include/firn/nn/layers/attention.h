@@ -10,20 +10,20 @@
 namespace firn::nn {
 
 struct MultiHeadAttentionOptions {
-  std::int64_t key_heads = 0;     ///< heads of keys and values; 0: as many as query heads
+  std::int64_t key_heads = 0;     ///< heads of keys and values; 0: the number of query heads
   std::int64_t head_width = 0;    ///< 0: width / heads
-  std::int64_t memory_width = 0;  ///< width of the sequence that is attended to; 0: it is x itself
+  std::int64_t memory_width = 0;  ///< width of the attended sequence; 0: x attends to itself
   bool bias = true;               ///< the four projections have a bias
   bool causal = false;            ///< a query sees no later key
   std::optional<std::int64_t> window = {};  ///< see AttentionOptions
-  double dropout = 0;                       ///< of the probabilities, in training mode
+  double dropout = 0;                       ///< dropout of the probabilities, in training mode
   std::optional<double> rope_theta = {};    ///< if set, rotary positions with this theta
   bool rope_interleaved = false;            ///< see RopeOptions::interleaved
   DType dtype = f32;
   Device device = default_device();
 };
 
-/// Which keys of a call are valid, and what is added to their scores.
+/// Limits the keys of a call to valid ones, and adds a bias to their scores.
 struct SeenKeys {
   Tensor lengths = {};  ///< see AttentionOptions::lengths
   Tensor mask = {};     ///< see AttentionOptions::mask
@@ -45,7 +45,8 @@ class MultiHeadAttention : public ModuleOf<MultiHeadAttention> {
   MultiHeadAttention(std::int64_t width, std::int64_t heads,
                      const MultiHeadAttentionOptions& options = {});
 
-  /// Self-attention. Throws Error if the layer was made for a memory, as the next one if not.
+  /// Without a memory, computes self-attention, and throws Error if the layer was made for a
+  /// memory. With a memory, throws Error if it was not.
   Tensor forward(const Tensor& x) override;
   Tensor forward(const Tensor& x, const SeenKeys& seen);
   Tensor forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen = {});
@@ -53,8 +54,8 @@ class MultiHeadAttention : public ModuleOf<MultiHeadAttention> {
   FIRN_MEMBERS(qkv, q, kv, out)
 
   std::optional<Linear> qkv;  ///< self-attention: width -> (heads + 2 key_heads) head_width
-  std::optional<Linear> q;    ///< else: width -> heads head_width
-  std::optional<Linear> kv;   ///< and: memory_width -> 2 key_heads head_width
+  std::optional<Linear> q;    ///< with a memory: width -> heads head_width
+  std::optional<Linear> kv;   ///< with a memory: memory_width -> 2 key_heads head_width
   Linear out;                 ///< heads head_width -> width
 
  private:

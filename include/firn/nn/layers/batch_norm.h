@@ -18,44 +18,46 @@ class NeedsWholeBatch;
 
 namespace firn::nn {
 
-/// What a training pass is normalised by, and how running statistics are updated, if an optimizer
-/// accumulates gradients over micro-batches. In the first two modes a micro-batch is normalised by
-/// its own mean and variance.
+/// Chooses the statistics that normalise a training pass, and the update of running statistics, for
+/// an optimizer that accumulates gradients over micro-batches. In the first two modes a micro-batch
+/// is normalised by its own mean and variance.
 enum class BatchNormMode : std::uint8_t {
-  /// Each forward pass in training mode updates them, as in PyTorch. Under accumulation they then
-  /// average over small batches, change once per micro-step, and change for skipped steps too. Each
-  /// layer and clone warns once. In a GAN the generator's forward pass through the discriminator
-  /// counts as well, and a Freeze guard does not prevent it; the discriminator's eval() does.
+  /// Each forward pass in training mode updates running statistics, as in PyTorch. Under
+  /// accumulation they average over small batches, change once per micro-step, and change for
+  /// skipped steps too. Each layer and clone warns once. In a GAN the generator's forward pass
+  /// through the discriminator counts as well, and a Freeze guard does not prevent it; the
+  /// discriminator's eval() does.
   per_micro_batch,
-  /// They are updated once per optimizer step, to (1 - momentum) * running + momentum * (mean and
-  /// unbiased variance of all samples of the cycle). The result is exact for any division into
-  /// micro-batches. Cycles that are skipped or dropped, and tries that overflow and are retried, do
-  /// not change them. A sample belongs to the cycle whose backward() reaches the layer, and counts
-  /// once in it even if its graph is retained and back-propagated twice. A forward pass without
-  /// backward() changes nothing; a backward pass without an optimizer is a cycle by itself.
+  /// Running statistics are updated once per optimizer step, to (1 - momentum) * running + momentum
+  /// * (mean and unbiased variance of all samples of the cycle). The result is exact for any
+  /// division into micro-batches. Cycles that are skipped or dropped, and tries that overflow and
+  /// are retried, do not change them. A sample belongs to the cycle whose backward() reaches the
+  /// layer, and counts once in it even if its graph is retained and back-propagated twice. A
+  /// forward pass without backward() changes nothing; a backward pass without an optimizer counts
+  /// as a cycle.
   ///
   /// The statistics follow the cycles of one optimizer: the one that trains the layer's weight, or
   /// if there is none, its bias. Passes of other optimizers, such as those of a GAN's generator
   /// through the discriminator, leave them alone. If no optimizer trains the layer, the first cycle
   /// that reaches it has it until that cycle ends or is dropped.
   per_step,
-  /// For run_batch() of an optimizer in exact mode (StepOptions::exact), on one rank or several.
-  /// Each sample is normalised by mean and variance of the whole batch, forward and backward. So
-  /// four quanta of 16 train as one batch of 64 does. Running statistics are updated as in
+  /// Works in run_batch() of an optimizer in exact mode (StepOptions::exact), on one rank or
+  /// several. Mean and variance of the whole batch normalise each sample, forward and backward. So
+  /// four chunks of 16 train as one batch of 64 does. Running statistics are updated as in
   /// per_step. A training pass elsewhere throws Error.
   ///
-  /// All quanta of a rank advance together from one such layer to the next. So a rank needs memory
-  /// for the activations and gradients of all its quanta at a time; checkpoint() makes activations
-  /// fewer. The loss must call the same layers in the same order for each quantum, else run_batch()
+  /// All chunks of a rank advance together from one such layer to the next. So a rank needs memory
+  /// for the activations and gradients of all its chunks at a time; checkpoint() makes activations
+  /// fewer. The loss must call the same layers in the same order for each chunk, else run_batch()
   /// throws Error.
   ///
-  /// Quanta take turns in the middle of the function that computes the loss: when one comes to such
-  /// a layer, the next one begins. So the function must not hold a lock while it calls the model,
-  /// and finds what it shares with others as the last of them has left it. Guards such as NoGrad,
-  /// Autocast and Freeze are a quantum's own. train() and eval() must be undone before the next
-  /// such layer, else it throws Error. Each quantum has a thread; they never run at the same time.
+  /// Chunks are interleaved inside of the function that computes the loss: when one comes to such a
+  /// layer, the next one begins. So the function must not hold a lock while it calls the model, and
+  /// it finds shared state as the last chunk has left it. Guards such as NoGrad, Autocast and
+  /// Freeze belong to one chunk. train() and eval() must be undone before the next such layer, else
+  /// it throws Error. Each chunk has a thread; they never run at the same time.
   ///
-  /// MicroBatch::between, and gradients that ranks divide (DistributeOptions::zero of 2 and more),
+  /// MicroBatch::between, and gradients that ranks shard (DistributeOptions::zero of 2 and more),
   /// are refused.
   whole_batch,
 };
@@ -63,9 +65,9 @@ enum class BatchNormMode : std::uint8_t {
 struct BatchNormOptions {
   double eps = 1e-5;                     ///< added to the variance
   std::optional<double> momentum = 0.1;  ///< in [0, 1]; nullopt: running means of all batches
-  bool affine = true;                    ///< with weight and bias
+  bool affine = true;                    ///< the layer has weight and bias
   bool track = true;  ///< keep running statistics; if false, evaluation uses those of its batch
-  /// Whose statistics normalise a sample.
+  /// Mode, which chooses the statistics.
   BatchNormMode accumulation = BatchNormMode::per_micro_batch;
   DType dtype = f32;
   Device device = default_device();
@@ -83,9 +85,9 @@ class BatchStatistics;
 /// to(f16).
 class BatchNorm : public Module {
  public:
-  /// Throws Error for an input of another rank or number of channels, and in training mode for one
-  /// with a single value per channel, which has no variance. With BatchNormMode::whole_batch the
-  /// whole batch must have more, and a training pass outside of an exact run_batch() throws Error.
+  /// Throws Error for an input of another rank or number of channels. In training mode it also
+  /// throws for a single value per channel, which has no variance. With BatchNormMode::whole_batch
+  /// the whole batch must have more, and a training pass outside of an exact run_batch() throws.
   Tensor forward(const Tensor& x) override;
   std::string type_name() const override;
   std::string extra_repr() const override;
@@ -100,7 +102,7 @@ class BatchNorm : public Module {
   void set_accumulation(BatchNormMode mode);
   /// Makes the layer compute a GroupNorm: see convert_to_group_norm().
   void become_group_norm(std::int64_t groups);
-  /// Whether become_group_norm() was called.
+  /// True if become_group_norm() was called.
   bool is_group_norm() const noexcept { return groups_ > 0; }
 
   Parameter weight;            ///< [c], or undefined
@@ -115,8 +117,8 @@ class BatchNorm : public Module {
   Buffer pooled, pooled_count;
 
  protected:
-  /// `what`: the class's name; inputs have a rank of `low` to `high`. Throws Error unless
-  /// c > 0, eps >= 0 and 0 <= momentum <= 1.
+  /// `what` is the class's name; inputs have a rank of `low` to `high`. Throws Error unless c > 0,
+  /// eps >= 0 and 0 <= momentum <= 1.
   BatchNorm(const char* what, int low, int high, std::int64_t c, const BatchNormOptions& options);
 
  private:
@@ -135,7 +137,7 @@ class BatchNorm : public Module {
   BatchNormMode accumulation_;
   std::shared_ptr<detail::BatchStatistics> statistics_;  ///< shared by copies, as the buffers are
   std::shared_ptr<const autograd::NeedsWholeBatch> needs_batch_;  ///< in whole_batch mode
-  std::shared_ptr<const std::string> name_;  ///< which layer it is, for quanta that meet in it
+  std::shared_ptr<const std::string> name_;  ///< names the layer to interleaved chunks
 };
 
 /// x [n, c] or [n, c, l].
@@ -162,16 +164,15 @@ class BatchNorm3d : public BatchNorm {
   FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
 };
 
-/// Sets the mode of every BatchNorm in `m`: see BatchNorm::set_accumulation(). Returns how many
-/// there are.
+/// Sets the mode of every BatchNorm in `m` (BatchNorm::set_accumulation()). Returns their number.
 std::int64_t convert_batch_norm(Module& m, BatchNormMode mode);
 
 /// Makes every BatchNorm in `m` a GroupNorm of `groups` groups, with its weight, bias and eps, and
 /// without running statistics. A GroupNorm depends on no other sample, so its result is the same
 /// for any micro-batch (Wu & He 2018). The layers remain the same objects: members held by value
 /// can be converted, and an optimizer keeps their parameters. Only type_name() and the computation
-/// change. Retrain the network afterwards. Throws Error, before any is changed, if `groups` does
-/// not divide the channels of one. Returns how many there are.
+/// change. Retrain the network afterwards. If `groups` does not divide a layer's channels, throws
+/// Error before any layer changes. Returns the number of layers.
 std::int64_t convert_to_group_norm(Module& m, std::int64_t groups);
 
 /// While it lives, the running statistics of every BatchNorm in a module are those of its present

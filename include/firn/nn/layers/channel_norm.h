@@ -11,7 +11,7 @@ namespace firn::nn {
 
 struct GroupNormOptions {
   double eps = 1e-5;   ///< added to the variance
-  bool affine = true;  ///< with weight and bias
+  bool affine = true;  ///< the layer has weight and bias
   DType dtype = f32;
   Device device = default_device();
 };
@@ -37,7 +37,7 @@ class GroupNorm : public Module {
 
 struct InstanceNormOptions {
   double eps = 1e-5;    ///< added to the variance
-  bool affine = false;  ///< with weight and bias
+  bool affine = false;  ///< the layer has weight and bias
   DType dtype = f32;
   Device device = default_device();
 };
@@ -54,7 +54,7 @@ class InstanceNorm : public Module {
   Parameter bias;    ///< [c], or undefined
 
  protected:
-  /// `rank`: that of inputs. Throws Error unless c > 0 and eps >= 0.
+  /// `rank` is the rank of inputs. Throws Error unless c > 0 and eps >= 0.
   InstanceNorm(const char* what, int rank, std::int64_t c, const InstanceNormOptions& options);
 
  private:
@@ -64,7 +64,7 @@ class InstanceNorm : public Module {
   double eps_;
 };
 
-/// x [n, c, l].
+/// Takes x [n, c, l].
 class InstanceNorm1d : public InstanceNorm {
  public:
   explicit InstanceNorm1d(std::int64_t c, const InstanceNormOptions& options = {})
@@ -72,7 +72,7 @@ class InstanceNorm1d : public InstanceNorm {
   FIRN_MEMBERS(weight, bias)
 };
 
-/// x [n, c, h, w].
+/// Takes x [n, c, h, w].
 class InstanceNorm2d : public InstanceNorm {
  public:
   explicit InstanceNorm2d(std::int64_t c, const InstanceNormOptions& options = {})
@@ -80,7 +80,7 @@ class InstanceNorm2d : public InstanceNorm {
   FIRN_MEMBERS(weight, bias)
 };
 
-/// x [n, c, d, h, w].
+/// Takes x [n, c, d, h, w].
 class InstanceNorm3d : public InstanceNorm {
  public:
   explicit InstanceNorm3d(std::int64_t c, const InstanceNormOptions& options = {})
@@ -94,7 +94,7 @@ struct LocalResponseNormOptions {
   double k = 1;         ///< added to alpha times the mean
 };
 
-/// Divides by the mean square of `size` neighbouring channels: see local_response_norm(). No
+/// Divides by the mean square of `size` neighbouring channels: see local_response_norm(). It has no
 /// parameters.
 class LocalResponseNorm : public Module {
  public:

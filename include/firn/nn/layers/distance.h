@@ -1,5 +1,5 @@
 // Similarities and distances as modules of two inputs. Each calls the op of distance.h, which
-// states shapes and rules. No parameters.
+// states shapes and rules. They have no parameters.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace firn::nn {
 class CosineSimilarity : public ModuleOf<CosineSimilarity> {
  public:
   explicit CosineSimilarity(std::int64_t axis = 1, double eps = 1e-8) : axis_(axis), eps_(eps) {}
-  /// Both broadcast.
+  /// The inputs broadcast.
   Tensor forward(const Tensor& a, const Tensor& b);
   std::string extra_repr() const override;
   FIRN_MEMBERS()
@@ -27,7 +27,7 @@ class CosineSimilarity : public ModuleOf<CosineSimilarity> {
 class PairwiseDistance : public ModuleOf<PairwiseDistance> {
  public:
   explicit PairwiseDistance(const DistanceOptions& options = {}) : options_(options) {}
-  /// Both broadcast.
+  /// The inputs broadcast.
   Tensor forward(const Tensor& a, const Tensor& b);
   std::string extra_repr() const override;
   FIRN_MEMBERS()

@@ -11,7 +11,7 @@ namespace firn::nn {
 
 struct DropoutOptions {
   /// If set, the layer draws from a stream of its own, which begins at this seed; a copy of the
-  /// layer continues that stream by itself. If unset, the layer draws from the thread's
+  /// layer continues that stream independently. If unset, the layer draws from the thread's
   /// default_generator().
   std::optional<std::uint64_t> seed = {};
 };
@@ -28,7 +28,7 @@ class Dropout : public Module {
 
  private:
   double p_;
-  std::optional<Generator> stream;  ///< its own; named as in a saved run
+  std::optional<Generator> stream;  ///< the layer's own stream, under this name in a saved run
 };
 
 /// In training mode each channel of each sample of x [n, c, ...] becomes zero with probability p,
@@ -45,7 +45,7 @@ class Dropout2d : public Module {
 
  private:
   double p_;
-  std::optional<Generator> stream;  ///< its own; named as in a saved run
+  std::optional<Generator> stream;  ///< the layer's own stream, under this name in a saved run
 };
 
 }  // namespace firn::nn

@@ -10,8 +10,8 @@
 namespace firn::nn {
 
 struct EmbeddingOptions {
-  /// The row, negative from the end, that starts at 0 and gets no gradient: that of a token which
-  /// fills up sequences.
+  /// Row of a token that pads sequences: it starts at 0 and gets no gradient. A negative number
+  /// counts from the end.
   std::optional<std::int64_t> padding_idx = {};
   DType dtype = f32;
   Device device = default_device();
@@ -34,8 +34,8 @@ class Embedding : public Module {
 };
 
 struct EmbeddingBagOptions {
-  BagMode mode = BagMode::mean;                  ///< what is made of the rows of a bag
-  std::optional<std::int64_t> padding_idx = {};  ///< the row that starts at 0 and does not count
+  BagMode mode = BagMode::mean;                  ///< reduction of the rows of a bag
+  std::optional<std::int64_t> padding_idx = {};  ///< the row that starts at 0 and is left out
   bool include_last_offset = false;              ///< see firn::EmbeddingBagOptions
   DType dtype = f32;
   Device device = default_device();

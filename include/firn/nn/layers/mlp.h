@@ -10,7 +10,7 @@
 namespace firn::nn {
 
 struct MLPOptions {
-  Activation activation = Activation::relu;  ///< after every layer but the last
+  Activation activation = Activation::relu;  ///< follows every layer but the last
   bool bias = true;                          ///< every layer has a bias
   DType dtype = f32;
   Device device = default_device();

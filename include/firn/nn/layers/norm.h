@@ -9,8 +9,8 @@ namespace firn::nn {
 
 struct LayerNormOptions {
   double eps = 1e-5;   ///< added to the variance
-  bool affine = true;  ///< with weight and bias
-  bool bias = true;    ///< if affine: with bias
+  bool affine = true;  ///< the layer has weight and bias
+  bool bias = true;    ///< if affine: the layer has a bias
   DType dtype = f32;
   Device device = default_device();
 };
@@ -35,7 +35,7 @@ class LayerNorm : public Module {
 
 struct RMSNormOptions {
   double eps = 1e-6;   ///< added to the mean square
-  bool affine = true;  ///< with weight
+  bool affine = true;  ///< the layer has a weight
   DType dtype = f32;
   Device device = default_device();
 };

@@ -10,8 +10,8 @@
 
 namespace firn::nn {
 
-/// Sizes behind each of the last axes: a list in braces or an Axes, but no single number. So
-/// nn::ZeroPad({1, 2}) has only the meaning of two axes.
+/// Sizes behind each of the last axes: a list in braces or an Axes, but not a single number. So
+/// nn::ZeroPad({1, 2}) can only mean two axes.
 class PadAfter {
  public:
   PadAfter(std::initializer_list<std::int64_t> sizes) : sizes_(sizes) {}
@@ -23,18 +23,18 @@ class PadAfter {
   Axes sizes_;
 };
 
-/// Base of layers that pad the last axes: as many as sizes are given, in the order of the axes. One
-/// layer so serves rows, images and volumes: nn::ReflectionPad({1, 2}) adds 1 row above and below,
-/// and 2 columns on the left and on the right. (PyTorch's lists begin with the last axis.)
+/// Base of layers that pad the last axes, one for each given size, in the order of the axes. So one
+/// layer serves rows, images and volumes: nn::ReflectionPad({1, 2}) adds 1 row above and below, and
+/// 2 columns on the left and on the right. (PyTorch's lists begin with the last axis.)
 class Padding : public Module {
  public:
-  /// Throws Error unless x has so many axes.
+  /// Throws Error if x has fewer axes than there are sizes.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
   FIRN_MEMBERS()
 
  protected:
-  /// Throws Error unless both lists have the same number of sizes, 1 or more, none negative.
+  /// Throws Error unless both lists have the same number of sizes, 1 or more, and none is negative.
   Padding(const char* what, const Axes& before, const Axes& after, PadMode mode, double value = 0);
 
  private:
@@ -106,7 +106,7 @@ class PixelShuffle : public Module {
   std::int64_t r_;
 };
 
-/// x [..., c, h r, w r] -> [..., c r^2, h, w]: the inverse.
+/// x [..., c, h r, w r] -> [..., c r^2, h, w]: the inverse of PixelShuffle.
 class PixelUnshuffle : public Module {
  public:
   /// Throws Error unless r > 0.

@@ -1,5 +1,5 @@
 // Pooling and resizing as modules, for Sequential. Each calls the op of the same name in pool.h,
-// which states shapes and rules. No parameters.
+// which states shapes and rules. They have no parameters.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class AvgPool2d : public Module {
   Pool2dOptions options_;
 };
 
-/// The same along one axis: x [n, c, l] -> [n, c, q], or without n.
+/// Largest value in each window of rows: x [n, c, l] -> [n, c, q], or without n.
 class MaxPool1d : public Module {
  public:
   explicit MaxPool1d(std::int64_t window, const Pool2dOptions& options = {});
@@ -62,7 +62,7 @@ class AvgPool1d : public Module {
   Pool2dOptions options_;
 };
 
-/// Windows that cut an image of any size into out.h x out.w.
+/// Largest values of out.h x out.w windows that cover an image of any size.
 class AdaptiveMaxPool2d : public Module {
  public:
   /// Throws Error unless `out` is positive.
@@ -94,7 +94,7 @@ class GlobalAvgPool2d : public Module {
   FIRN_MEMBERS()
 };
 
-/// Windows that cut rows x [n, c, l] of any length into `out`.
+/// Largest values of `out` windows that cover rows x [n, c, l] of any length.
 class AdaptiveMaxPool1d : public Module {
  public:
   /// Throws Error unless `out` is positive.
@@ -146,7 +146,7 @@ class AvgPool3d : public Module {
   Pool3dOptions options_;
 };
 
-/// Windows that cut volumes of any size into out.d x out.h x out.w.
+/// Largest values of out.d x out.h x out.w windows that cover volumes of any size.
 class AdaptiveMaxPool3d : public Module {
  public:
   /// Throws Error unless `out` is positive.
@@ -186,7 +186,7 @@ class LPPool2d : public Module {
   Pool2dOptions options_;
 };
 
-/// The same along one axis.
+/// (sum of x^p over each window)^(1/p) along one axis: see lp_pool1d().
 class LPPool1d : public Module {
  public:
   LPPool1d(double p, std::int64_t window, const Pool2dOptions& options = {});

@@ -12,10 +12,10 @@ namespace firn::nn {
 
 /// Options of RNN, GRU and LSTM.
 struct RecurrentLayerOptions {
-  std::int64_t layers = 1;      ///< each reads the output of the one below
-  bool bias = true;             ///< of both products
-  bool batch_first = false;     ///< x and output are [batch, steps, ...], not [steps, batch, ...]
-  double dropout = 0;           ///< of the output of every layer but the last, in training mode
+  std::int64_t layers = 1;   ///< each reads the output of the one below
+  bool bias = true;          ///< both products have a bias
+  bool batch_first = false;  ///< x and output are [batch, steps, ...], not [steps, batch, ...]
+  double dropout = 0;  ///< dropout of the output of every layer but the last, in training mode
   bool bidirectional = false;   ///< a second set of weights reads from the end
   std::int64_t projection = 0;  ///< LSTM only: units of h, less than `units`; 0: no projection
   bool relu = false;            ///< RNN only: max(., 0) in place of tanh
@@ -23,12 +23,12 @@ struct RecurrentLayerOptions {
   Device device = default_device();
 };
 
-/// What a call is given beside x. `d` is 2 if bidirectional, else 1.
+/// Inputs of a call beside x. `d` is 2 if bidirectional, else 1.
 struct RecurrentInput {
   Tensor h = {};  ///< [d layers, batch, p]; undefined: zeros
   Tensor c = {};  ///< LSTM: [d layers, batch, units]; undefined: zeros
-  /// [batch], i64 or i32: the steps of each sequence; undefined: all. PyTorch has packed sequences
-  /// for this; here they need no order.
+  /// [batch], i64 or i32: the steps of each sequence; undefined: all. PyTorch uses packed sequences
+  /// for this; here the sequences need no order.
   Tensor lengths = {};
 };
 
@@ -36,7 +36,7 @@ struct RecurrentInput {
 /// "bias_ih_l0", "bias_hh_l0", "weight_hr_l0", and "..._l0_reverse".
 class RecurrentWeights {
  public:
-  /// Those of one layer and direction.
+  /// Weights of one layer and direction.
   struct Part {
     Parameter weight_ih;         ///< [gates units, in]
     Parameter weight_hh;         ///< [gates units, p]
@@ -44,13 +44,13 @@ class RecurrentWeights {
     Parameter weight_hr;         ///< [p, units], or undefined
   };
 
-  /// All uniform in (-1/sqrt(units), 1/sqrt(units)), from the default generator.
+  /// Starts all uniform in (-1/sqrt(units), 1/sqrt(units)), from the default generator.
   RecurrentWeights(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
                    const RecurrentLayerOptions& options);
 
-  /// Throws Error if there is no such layer or direction.
+  /// Returns the weights of a layer and direction. Throws Error if they do not exist.
   Part& at(std::int64_t layer, bool reverse = false);
-  /// Shows all of them to the visitor under PyTorch's names, whatever the member is called.
+  /// Passes all of them to the visitor under PyTorch's names, whatever the member is called.
   void visit(MemberVisitor& visitor, const std::string& name);
 
  private:
@@ -60,7 +60,7 @@ class RecurrentWeights {
 
 namespace detail {
 
-/// What RNN, GRU and LSTM share.
+/// Common part of RNN, GRU and LSTM.
 class RecurrentStack {
  public:
   RecurrentStack(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
@@ -76,7 +76,7 @@ class RecurrentStack {
   RecurrentLayerOptions options_;
 };
 
-/// A layer of these weights; `Derived` is the class.
+/// Base of the layers with these weights; `Derived` is the class.
 template <class Derived>
 class RecurrentLayer : public ModuleOf<Derived> {
  public:
@@ -86,7 +86,7 @@ class RecurrentLayer : public ModuleOf<Derived> {
   }
   std::string extra_repr() const override { return stack_.repr(); }
 
-  RecurrentWeights weights;  ///< of all layers and directions
+  RecurrentWeights weights;  ///< weights of all layers and directions
 
  protected:
   RecurrentLayer(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
@@ -116,7 +116,7 @@ class LSTM : public detail::RecurrentLayer<LSTM> {
   FIRN_MEMBERS(weights)
 };
 
-/// As LSTM, without c. The bias of the candidate is inside the reset gate, as in PyTorch.
+/// Works as LSTM, without c. The bias of the candidate is inside the reset gate, as in PyTorch.
 class GRU : public detail::RecurrentLayer<GRU> {
  public:
   /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
@@ -124,7 +124,7 @@ class GRU : public detail::RecurrentLayer<GRU> {
   FIRN_MEMBERS(weights)
 };
 
-/// As LSTM, without c.
+/// Works as LSTM, without c.
 class RNN : public detail::RecurrentLayer<RNN> {
  public:
   /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
@@ -135,7 +135,7 @@ class RNN : public detail::RecurrentLayer<RNN> {
 // ---- One step ----
 
 struct RecurrentCellOptions {
-  bool bias = true;   ///< of both products
+  bool bias = true;   ///< both products have a bias
   bool relu = false;  ///< RNNCell only: max(., 0) in place of tanh
   DType dtype = f32;
   Device device = default_device();
@@ -148,7 +148,7 @@ struct CellState {
 
 namespace detail {
 
-/// What the cells share: PyTorch's parameters, and a step of recurrent().
+/// Common part of the cells: PyTorch's parameters, and a step of recurrent().
 class CellWeights {
  public:
   Parameter weight_ih;         ///< [gates units, in]
@@ -186,7 +186,7 @@ class LSTMCell : public ModuleOf<LSTMCell>, public detail::CellWeights {
   FIRN_MEMBERS(weight_ih, weight_hh, bias_ih, bias_hh)
 };
 
-/// As LSTMCell, but for the state: h [batch, units] alone. Without h it is zeros.
+/// Works as LSTMCell, but its state is h [batch, units] alone. Without h it is zeros.
 class GRUCell : public ModuleOf<GRUCell>, public detail::CellWeights {
  public:
   /// Throws Error unless the sizes are positive.
@@ -198,7 +198,7 @@ class GRUCell : public ModuleOf<GRUCell>, public detail::CellWeights {
   FIRN_MEMBERS(weight_ih, weight_hh, bias_ih, bias_hh)
 };
 
-/// As GRUCell.
+/// Works as GRUCell.
 class RNNCell : public ModuleOf<RNNCell>, public detail::CellWeights {
  public:
   /// Throws Error unless the sizes are positive.

@@ -16,10 +16,10 @@ namespace firn::nn {
 ///
 ///   nn::Residual block{nn::Sequential{nn::Linear(8, 8), nn::ReLU(), nn::Linear(8, 8)}};
 ///
-/// As with Sequential, body and shortcut are held by value.
+/// Body and shortcut are held by value, as with Sequential.
 class Residual : public Module {
  public:
-  /// Modules of any type, or a std::shared_ptr to a shared one. Without `around`, x itself is
+  /// Takes modules of any type, or a std::shared_ptr to a shared one. Without `around`, x itself is
   /// added. Throws Error if there is no body.
   explicit Residual(AnyModule inner, AnyModule around = {},
                     Activation activation = Activation::relu);
@@ -32,7 +32,7 @@ class Residual : public Module {
   FIRN_MEMBERS(body, shortcut)
 
   AnyModule body;      ///< the sum's first term
-  AnyModule shortcut;  ///< or none
+  AnyModule shortcut;  ///< the second term; null: x itself
 
  private:
   Activation activation_;
@@ -40,7 +40,7 @@ class Residual : public Module {
 
 struct BasicBlockOptions {
   BatchNormOptions norm =
-      {};  ///< of every normalisation; its dtype and device are ignored: those below count
+      {};  ///< options of every normalisation; dtype and device below replace its own
   DType dtype = f32;
   Device device = default_device();
 };

@@ -16,12 +16,12 @@ namespace firn::nn {
 
 struct TransformerLayerOptions {
   std::int64_t hidden = 2048;  ///< width inside of the feed-forward block
-  double dropout = 0.1;  ///< of probabilities, of the hidden layer, and of each block's result
-  Tensor (*activation)(const Tensor&) = relu;  ///< of the hidden layer, such as gelu
-  double eps = 1e-5;                           ///< of the norms
-  bool norm_first = false;  ///< a block reads the norm of its input; else its sum is normalised
-  bool bias = true;         ///< projections and norms have one
-  bool causal = false;      ///< in self-attention no place sees a later one
+  double dropout = 0.1;        ///< for probabilities, hidden layer, and each block's result
+  Tensor (*activation)(const Tensor&) = relu;  ///< activation of the hidden layer, such as gelu
+  double eps = 1e-5;                           ///< epsilon of the norms
+  bool norm_first = false;  ///< true: a block normalises its input; false: its sum with the input
+  bool bias = true;         ///< projections and norms have a bias
+  bool causal = false;      ///< in self-attention no position sees a later one
   DType dtype = f32;
   Device device = default_device();
 };
@@ -38,17 +38,17 @@ class TransformerEncoderLayer : public ModuleOf<TransformerEncoderLayer> {
                           const TransformerLayerOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
-  /// `seen`: which places are seen.
+  /// `seen` limits the positions that attention reads.
   Tensor forward(const Tensor& x, const SeenKeys& seen);
   std::string extra_repr() const override;
   FIRN_MEMBERS(self_attn, linear1, dropout, linear2, norm1, norm2, dropout1, dropout2)
 
-  MultiHeadAttention self_attn;  ///< of x with itself
+  MultiHeadAttention self_attn;  ///< attention of x to itself
   Linear linear1;                ///< width -> hidden
   Dropout dropout;               ///< after the activation
   Linear linear2;                ///< hidden -> width
-  LayerNorm norm1, norm2;        ///< of attention, and of the feed-forward block
-  Dropout dropout1, dropout2;    ///< of what attention and the block give
+  LayerNorm norm1, norm2;        ///< norms of attention and of the feed-forward block
+  Dropout dropout1, dropout2;    ///< dropouts of their results
 
  private:
   TransformerLayerOptions options_;
@@ -63,20 +63,20 @@ class TransformerDecoderLayer : public ModuleOf<TransformerDecoderLayer> {
   TransformerDecoderLayer(std::int64_t width, std::int64_t heads,
                           const TransformerLayerOptions& options = {});
 
-  /// `seen`: which places of x are seen; `seen_memory`: which of the memory.
+  /// `seen` limits the positions of x that are seen, and `seen_memory` those of the memory.
   Tensor forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen = {},
                  const SeenKeys& seen_memory = {});
   std::string extra_repr() const override;
   FIRN_MEMBERS(self_attn, multihead_attn, linear1, dropout, linear2, norm1, norm2, norm3, dropout1,
                dropout2, dropout3)
 
-  MultiHeadAttention self_attn;          ///< of x with itself
-  MultiHeadAttention multihead_attn;     ///< of x with the memory
+  MultiHeadAttention self_attn;          ///< attention of x to itself
+  MultiHeadAttention multihead_attn;     ///< attention of x to the memory
   Linear linear1;                        ///< width -> hidden
   Dropout dropout;                       ///< after the activation
   Linear linear2;                        ///< hidden -> width
-  LayerNorm norm1, norm2, norm3;         ///< of both attentions, and of the feed-forward block
-  Dropout dropout1, dropout2, dropout3;  ///< of what each gives
+  LayerNorm norm1, norm2, norm3;         ///< norms of both attentions and of the feed-forward block
+  Dropout dropout1, dropout2, dropout3;  ///< dropouts of their results
 
  private:
   TransformerLayerOptions options_;
@@ -87,8 +87,8 @@ class TransformerDecoderLayer : public ModuleOf<TransformerDecoderLayer> {
 ///   nn::TransformerEncoder encoder(nn::TransformerEncoderLayer(512, 8), 6, nn::LayerNorm(512));
 class TransformerEncoder : public ModuleOf<TransformerEncoder> {
  public:
-  /// `count` clones of `layer`, which start with the same values, as in PyTorch. Throws Error
-  /// unless count > 0.
+  /// Stacks `count` clones of `layer`, which start with the same values, as in PyTorch. Throws
+  /// Error unless count > 0.
   TransformerEncoder(const TransformerEncoderLayer& layer, std::int64_t count,
                      AnyModule norm = nullptr);
 
@@ -103,11 +103,11 @@ class TransformerEncoder : public ModuleOf<TransformerEncoder> {
 /// A stack of decoder layers, which see one memory, and a norm behind it if one is given.
 class TransformerDecoder : public ModuleOf<TransformerDecoder> {
  public:
-  /// As for TransformerEncoder.
+  /// Stacks clones as TransformerEncoder does.
   TransformerDecoder(const TransformerDecoderLayer& layer, std::int64_t count,
                      AnyModule norm = nullptr);
 
-  /// As that of a layer.
+  /// Takes the arguments of a layer's forward().
   Tensor forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen = {},
                  const SeenKeys& seen_memory = {});
   FIRN_MEMBERS(layers, norm)
@@ -116,8 +116,9 @@ class TransformerDecoder : public ModuleOf<TransformerDecoder> {
   AnyModule norm;                               ///< may be null
 };
 
-/// The name here of a parameter of PyTorch's MultiheadAttention, alone or inside of other modules:
-/// "layers.0.self_attn.in_proj_weight" is "layers.0.self_attn.qkv.weight". Other names stay.
+/// Returns firn's name of a parameter of PyTorch's MultiheadAttention, alone or inside of other
+/// modules: "layers.0.self_attn.in_proj_weight" is "layers.0.self_attn.qkv.weight". Other names
+/// stay.
 ///
 ///   io::load_safetensors(path, encoder, {.rename = nn::name_from_torch});
 ///

@@ -10,11 +10,11 @@
 namespace firn::optim {
 
 struct AdafactorOptions {
-  /// A number, or a schedule over applied steps: the most that the relative step may be.
+  /// A number, or a schedule over applied steps: upper bound of the relative step.
   Schedule lr = 1e-2;
   double beta2_decay = -0.8;        ///< 0 or less: update t averages squares with 1 - t^beta2_decay
   std::optional<double> eps1 = {};  ///< 0 or more; unset: 2^-23, or 2^-52 for f64 parameters
-  double eps2 = 1e-3;               ///< 0 or more: the least that counts as the size of a weight
+  double eps2 = 1e-3;               ///< 0 or more: lower bound of the size of a weight
   double clip = 1;                  ///< 1 or more: the largest root mean square of an update
   double weight_decay = 0;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
 };
@@ -24,15 +24,15 @@ struct AdafactorOptions {
 /// more, over the last two:
 ///   R += t^beta2_decay (row means of g^2 - R);  C += t^beta2_decay (column means of g^2 - C);
 ///   v = R C / max(mean of R, eps1)
-/// and for one of less, v += t^beta2_decay (g^2 - v). Then, with rms(x) the root of the mean of
-/// x^2:
+/// and for a weight of fewer axes, v += t^beta2_decay (g^2 - v). Then, with rms(x) the root of the
+/// mean of x^2:
 ///   u = g / max(sqrt(v), eps1);  a = max(eps2, rms(w)) min(lr, 1 / sqrt(t));
 ///   w -= lr * weight_decay * w + a u / max(1, rms(u) / clip)
 /// t is the number of updates that the parameter has had, this one included. (Shazeer & Stern 2018;
 /// learning rate and eps1 as in torch.optim.Adafactor.)
 ///
 /// State: "row_variance" and "column_variance", which have size 1 along the last axis and the one
-/// before it, or "variance". For the step the largest weight takes some copies of itself. If memory
+/// before it, or "variance". A step needs memory for some copies of the largest weight. If memory
 /// of the heap runs out in a step, the cycle is dropped; weights and states are as before.
 class Adafactor : public OptimizerOf<AdafactorOptions> {
  public:

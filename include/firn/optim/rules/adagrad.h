@@ -11,7 +11,7 @@ struct AdagradOptions {
   Schedule lr = 1e-2;              ///< a number, or a schedule over applied steps
   double lr_decay = 0;             ///< 0 or more; update t has lr / (1 + (t - 1) * lr_decay)
   double eps = 1e-10;              ///< added to the root, more than 0
-  double initial_accumulator = 0;  ///< 0 or more: what the sum of squares begins with
+  double initial_accumulator = 0;  ///< 0 or more: start of the sum of squares
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
 };
 

@@ -37,7 +37,7 @@ struct AdamWOptions {
   double eps = 1e-8;           ///< added to the root, more than 0
   double weight_decay = 1e-2;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
   bool amsgrad = false;        ///< divide by the largest second moment so far (Reddi et al. 2018)
-  /// As in AdamOptions.
+  /// See AdamOptions.
   StatePrecision state = StatePrecision::full;
   std::int64_t min_8bit_size = 4096;  ///< parameters of fewer elements keep full states; 0 or more
 };

@@ -13,22 +13,21 @@
 
 namespace firn::optim {
 
-/// What a custom rule computes the update of one parameter from. All tensors are f32, or f64 for
-/// f64 parameters, on the parameter's device. They are copies: the function may write them in
-/// place.
+/// Input of a custom rule for the update of one parameter. All tensors are f32, or f64 for f64
+/// parameters, on the parameter's device. They are copies: the function may write them in place.
 struct CustomInput {
-  Tensor weight;               ///< the f32 master, for f16 and bf16 parameters
-  Tensor gradient;             ///< of the mean loss, un-scaled and clipped; the weight's shape
+  Tensor weight;    ///< the f32 master, for f16 and bf16 parameters
+  Tensor gradient;  ///< gradient of the mean loss, un-scaled and clipped; the weight's shape
   std::vector<Tensor> states;  ///< in the order of CustomOptions::states
-  Tensor lr;                   ///< []: of this step and group
+  Tensor lr;                   ///< []: learning rate of this step and group
   Tensor t;                    ///< []: updates of this parameter, this one included: 1 at the first
-  double weight_decay;         ///< of its group; the rule applies it
+  double weight_decay;         ///< weight decay of its group; the rule applies it
   std::int64_t parameter;      ///< its number in Optimizer::parameters()
   std::string name;            ///< empty: not known
 };
 
-/// What it returns: the new weight, and the new states in the same order. Shapes, dtype and device
-/// are those of the input.
+/// Result of a custom rule: the new weight, and the new states in the same order. Shapes, dtype and
+/// device are those of the input.
 struct CustomUpdate {
   Tensor weight;                    ///< the new weight
   std::vector<Tensor> states = {};  ///< the new states, in the order of CustomOptions::states
@@ -36,16 +35,16 @@ struct CustomUpdate {
 
 /// A tensor that is kept between steps, one for each parameter.
 struct CustomState {
-  std::string name;    ///< as Optimizer::state() calls it
-  double initial = 0;  ///< what it is filled with at first
-  /// Its shape for a weight's; empty: the weight's own.
+  std::string name;    ///< name in Optimizer::state()
+  double initial = 0;  ///< value that fills it at first
+  /// Returns its shape for a weight's; empty: the weight's own.
   std::function<Shape(const Shape& weight)> shape = {};
 };
 
 struct CustomOptions {
   Schedule lr = 1e-2;                    ///< a number, or a schedule over applied steps
-  double weight_decay = 0;               ///< 0 or more: the rule is given it, and groups may set it
-  std::vector<CustomState> states = {};  ///< what the rule keeps of each parameter
+  double weight_decay = 0;               ///< 0 or more: the rule receives it, and groups may set it
+  std::vector<CustomState> states = {};  ///< tensors that the rule keeps for each parameter
   std::function<CustomUpdate(const CustomInput& in)> update = {};  ///< the rule; required
 };
 
@@ -62,17 +61,18 @@ struct CustomOptions {
 ///
 /// The function runs for every parameter that has received a gradient, without recording and
 /// without autocast. It also runs in steps that turn out to be skipped: the device decides that.
-/// Its gradients are zeros then, and what it returns is dropped. So it must depend on its input
-/// alone. A captured graph replays the operations, and does not call it.
+/// Its gradients are zeros then, and its result is dropped. So it must depend on its input alone. A
+/// captured graph replays the operations, and does not call the function.
 ///
 /// The constructor runs it once for every parameter by shapes alone, as plan_memory() does, and
-/// reserves the memory that it asks for, and memory for what it returns. A step then allocates
-/// nothing, if the function asks for the same each time. Tensors that it keeps beyond the call keep
-/// their part of the reserve, and later steps allocate what is missing.
+/// reserves memory for its operations and its result. A step then allocates nothing, if the
+/// function asks for the same each time. Tensors that it keeps beyond the call keep their part of
+/// the reserve, and later steps allocate the missing part.
 ///
-/// The constructor and step() throw Error if the result does not fit, and what the function throws.
-/// All is then as before, cycle included: call step() again, or zero_grad(). The constructor also
-/// throws Error for an empty function, and for states whose names are empty, taken or have a dot.
+/// The constructor and step() throw Error if the result does not fit, and pass on the function's
+/// exceptions. All is then as before, cycle included: call step() again, or zero_grad(). The
+/// constructor also throws Error for an empty function, and for states whose names are empty, taken
+/// or have a dot.
 class Custom : public OptimizerOf<CustomOptions> {
  public:
   using OptimizerOf::OptimizerOf;

@@ -16,9 +16,10 @@ struct RMSpropOptions {
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
 };
 
-/// v = alpha v + (1 - alpha) g^2;  u = g / (sqrt(v) + eps), centered with v - a^2 for v, a the same
-/// average of g;  w -= lr * u, or lr * b with b = momentum * b + u. (Tieleman & Hinton 2012; Graves
-/// 2013; as in torch.optim, but a variance that rounding takes below 0 counts as 0.)
+/// v = alpha v + (1 - alpha) g^2;  u = g / (sqrt(v) + eps), or with centered v - a^2 in place of v,
+/// a being such an average of g;  w -= lr * u, or lr * b with b = momentum * b + u. (Tieleman &
+/// Hinton 2012; Graves 2013; as in torch.optim, but a variance that rounding takes below 0 counts
+/// as 0.)
 class RMSprop : public OptimizerOf<RMSpropOptions> {
  public:
   using OptimizerOf::OptimizerOf;

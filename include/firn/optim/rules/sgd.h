@@ -10,7 +10,7 @@ namespace firn::optim {
 struct SGDOptions {
   Schedule lr = 1e-2;       ///< a number, or a schedule over applied steps
   double momentum = 0;      ///< decay of the sum of gradients, in [0, 1)
-  double dampening = 0;     ///< in [0, 1]: how much of a new gradient the momentum leaves out
+  double dampening = 0;     ///< in [0, 1]: share of a new gradient that the momentum leaves out
   bool nesterov = false;    ///< needs momentum > 0 and dampening 0
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
 };
