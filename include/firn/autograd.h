@@ -15,7 +15,7 @@ class BatchPartScope;
 }  // namespace autograd
 
 struct BackwardOptions {
-  /// Initial gradient: that of the objective with respect to `output`, with its shape, dtype and
+  /// Initial gradient: the objective's gradient with respect to `output`, with its shape, dtype and
   /// device. If undefined it is 1, and `output` must have one element.
   Tensor seed = {};
   /// Keeps the saved tensors of the graph, so that backward() can run through it again.
@@ -34,7 +34,7 @@ struct BackwardOptions {
 /// A leaf that had no gradient before the failing op still has none.
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
-/// Whether ops executed by this thread are recorded.
+/// Returns true if ops of this thread are recorded.
 bool grad_enabled() noexcept;
 
 /// While alive, ops of this thread are not recorded. Guards end in reverse order, in one thread.

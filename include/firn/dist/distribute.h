@@ -61,7 +61,7 @@ struct DistributeOptions {
   /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
 
-  /// Whether communication is overlapped with computation. Optimizer::run_batch() then sums
+  /// True if ranks overlap communication with computation. Optimizer::run_batch() then sums
   /// gradients during the backward pass of a rank's last micro-batch. It exchanges pieces of 4 MiB,
   /// or of one larger parameter, each as soon as it is complete. With `zero` 3, a rank gathers the
   /// next bucket of weights, by the order of the step before, while it computes with this one. That
@@ -144,7 +144,7 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
 /// The layers of firn/dist/parallel mark theirs. Converting or cloning the model keeps the mark.
 /// Throws Error for an undefined tensor.
 void mark_divided(const Tensor& parameter);
-/// Whether `parameter` was marked as sharded. Throws Error for an undefined tensor.
+/// Returns true if `parameter` was marked as sharded. Throws Error for an undefined tensor.
 bool is_divided(const Tensor& parameter);
 
 }  // namespace firn::dist

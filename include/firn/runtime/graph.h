@@ -31,7 +31,7 @@ class Graph {
   /// on what `work` throws; throws Error if CUDA refuses to capture or launch it. Then nothing has
   /// run on the device, and optimizers are in the state before the call.
   static Graph capture(Device device, std::function<void()> work);
-  /// An empty graph, as is one that was moved from: replay() throws Error.
+  /// Makes an empty graph: replay() throws Error. A graph that was moved from is empty too.
   Graph() noexcept;
   ~Graph();
   Graph(Graph&&) noexcept;

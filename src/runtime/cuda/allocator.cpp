@@ -144,7 +144,7 @@ class DeviceCache {
     // Otherwise CUDA refuses work on the device, and the block is not reused.
   }
 
-  // Makes the block's stream wait for the work of the others, so that the block can be used again.
+  // Makes the block's stream wait for the work of its users, so that the block can be used again.
   bool order_after_users(Block& block) noexcept {
     const bool captured = !block.users.empty() && is_capturing(block.stream);
     while (!block.users.empty()) {
@@ -186,8 +186,8 @@ class DeviceCache {
     }
   }
 
-  // Waits for the streams of the cached blocks, then returns the blocks to the system. Not during a
-  // capture: cudaFree waits for the whole device, which ends captures of other threads.
+  // Waits for the streams of the cached blocks, then returns the blocks to the system. Does nothing
+  // during a capture: cudaFree waits for the whole device, which ends captures of other threads.
   void drop_cached() {
     if (CapturedGraph::any()) return;
     set_device(device_, "release_cached_memory");

@@ -1,4 +1,4 @@
-// When kernels run on a device: events of the streams, and ranges for NVIDIA's profilers.
+// Times of kernels on a device: events of the streams, and ranges for NVIDIA's profilers.
 #include <array>
 #include <chrono>
 #include <mutex>

@@ -19,7 +19,7 @@ std::size_t sum(const BytesByOwner& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
 }
 
-/// `text` as a JSON string.
+/// Returns `text` as a JSON string.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -41,7 +41,7 @@ std::string json_of(const BytesByOwner& bytes) {
   return out + "}";
 }
 
-/// The members of an object.
+/// Returns a block's members of a JSON object.
 std::string members_of(const BlockReport& b) {
   return fmt::format("\"bytes\": {}, \"owner\": \"{}\", \"module\": {}, \"op\": {}", b.bytes,
                      to_string(b.owner), quoted(b.module), quoted(b.op));
@@ -115,8 +115,8 @@ FIRN_OUT_OF_MEMORY("MemoryReport::json")
 struct MemoryTimeline::Impl {
   Device device;
   TimelineLog log;
-  std::uint64_t began = 0;  ///< by the clock of the accounts
-  std::size_t total = 0;    ///< in use at the beginning
+  std::uint64_t began = 0;  ///< time by the clock of the accounts
+  std::size_t total = 0;    ///< bytes in use at the beginning
 };
 
 MemoryTimeline::MemoryTimeline(Device device) try : impl_(std::make_unique<Impl>()) {
