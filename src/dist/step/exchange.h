@@ -54,9 +54,9 @@ class RankExchange {
   /// reports a failure, throws what Peers::agree() throws.
   std::span<const RankRecord> tell(const std::string& op, const RankRecord& record,
                                    std::span<std::uint8_t> received);
-  /// Whether any rank had begun a cycle at the last exchange of records.
+  /// Returns true if any rank had begun a cycle at the last exchange of records.
   bool any_begun() const noexcept;
-  /// Returns the summary of all ranks' gradients. `mine` is that of this rank's shards.
+  /// Returns the summary of all ranks' gradients. `mine` is the summary of this rank's shards.
   math::GradientSummary tell_summary(const math::GradientSummary& mine) const;
 
  private:

@@ -70,7 +70,7 @@ class ShardedStep final : public ReplicatedStep {
   void exchange_bucket(const ParamStore::Bucket& bucket, const Tensor& memory, bool of_others);
   /// Ends the exchanges of a pass. `failure` is this rank's failure in it, or null.
   void end_exchanges(const std::exception_ptr& failure);
-  /// With sharded weights: compares with the other ranks what comes next. Throws on all ranks if
+  /// With sharded weights, compares the next exchange with the other ranks'. Throws on all ranks if
   /// one has failed.
   void meet(CyclePlace place, std::size_t what = 0);
 

@@ -42,7 +42,7 @@ std::vector<std::int64_t> bounds_at(const std::vector<std::int64_t>& begins, std
 
 }  // namespace
 
-// ---- Which rank has what ----
+// ---- Ranks and their shards ----
 
 bool ParamStore::is_elementwise(const Arena& a) noexcept {
   return !a.whole &&
