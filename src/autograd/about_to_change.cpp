@@ -1,4 +1,4 @@
-// about_to_change(): keeps tensors that a pass changes beside its results, for RollbackPoints.
+// about_to_change(): keeps tensors that a pass changes besides its results, for RollbackPoints.
 #include <functional>
 
 #include "autograd/cycle.h"

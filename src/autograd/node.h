@@ -279,7 +279,7 @@ class Backward {
   Device input_device(int i) const noexcept { return node_.inputs[i]->device; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
   Stream stream() const noexcept { return current_stream(node_.device); }
-  /// After the backward function has thrown: resets the leaves whose gradient began in it.
+  /// Resets the leaves whose gradient began in the backward function, after that has thrown.
   void take_back_begun() noexcept;
   /// If not null, the backward function must compute this initial gradient into grad(), which is
   /// uninitialised. Null unless the node has set takes_pending_seed.
@@ -318,7 +318,7 @@ void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
             std::initializer_list<Saved> saved);
 void attach(Ref<Node> node, const char* op, const Tensor& output, const std::vector<Tensor>& inputs,
             std::initializer_list<Saved> saved);
-/// In anomaly mode: throws Error if the output holds a non-finite value.
+/// Throws Error if the output holds a non-finite value, in anomaly mode.
 void check_finite(const char* op, const char* pass, const Tensor& t);
 /// Handles an op that is watched: notifies listeners, and checks the output in anomaly mode.
 void watch(const char* op, Inputs inputs, const Tensor& output);

@@ -25,8 +25,8 @@ inline std::int64_t checked_product(const char* op, std::int64_t a, std::int64_t
   return product;
 }
 
-/// Returns how many elements the last one of a view lies behind its first one: the sum of (size -
-/// 1) * stride. Throws Error naming `op` if a stride is negative or reaches kMaxElements, or if 64
+/// Returns the sum of (size - 1) * stride: how many elements the last one of a view lies behind its
+/// first one. Throws Error naming `op` if a stride is negative or reaches kMaxElements, or if 64
 /// bits do not hold the sum.
 inline std::int64_t checked_reach(const char* op, const Shape& shape, const Strides& strides) {
   std::int64_t reach = 0;

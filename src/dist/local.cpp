@@ -1,5 +1,4 @@
-// run_local(): starts ranks as threads, gives each a random stream, and picks the exception to
-// throw.
+// run_local(): starts ranks as threads, sets their random streams, and picks the exception.
 #include "firn/dist/local.h"
 
 #include <algorithm>

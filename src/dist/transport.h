@@ -94,8 +94,7 @@ class Transport {
   virtual Device device() const noexcept { return Device::cpu(); }
   /// Returns the CPU group of the same ranks, or nullopt if this group is already on the CPU.
   virtual std::optional<Group> host() { return std::nullopt; }
-  /// Is called before `call` is made over host(). Throws RankError if other ranks make another
-  /// call.
+  /// Called before `call` is made over host(). Throws RankError if another rank's call differs.
   virtual void announce(const Call&) {}
 
   /// Makes `call` with all others. `from` and `to` have `call.count` elements each, but for

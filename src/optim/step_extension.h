@@ -161,7 +161,7 @@ class StepExtension {
   virtual void take_over_weights();
   /// Changes what Optimizer::state() returns.
   virtual void extend_state(std::vector<StateEntry>& state);
-  /// Returns entries that a file of save_run() may have beside the state.
+  /// Returns entries that a file of save_run() may have besides the state.
   virtual std::vector<StateEntry> entries_in_file();
   /// Puts the cycle of all ranks into `state`. All ranks make this call.
   virtual void add_cycle_of_all(std::vector<StateEntry>& state);

@@ -2,12 +2,12 @@
 // the same steps.
 //
 //   dist::run_local(4, [&](const dist::Group& group) {
-//     manual_seed(1);                        // the same weights on every rank
+//     manual_seed(1);                        // equal weights on every rank
 //     Net net;
 //     optim::AdamW opt(net.parameters(), {.lr = 1e-3});
 //     dist::distribute(opt, group);
 //     seed_thread(group.rank());             // other random numbers, for example for dropout
-//     for (const auto& [x, y] : batches)     // the same on every rank, each computes its part
+//     for (const auto& [x, y] : batches)     // equal on every rank, which computes its part
 //       opt.run_batch(x.size(0), 16, [&](std::int64_t first, std::int64_t last) {
 //         return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
 //       });

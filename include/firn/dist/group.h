@@ -24,7 +24,7 @@
 
 namespace firn::dist {
 
-/// How all_reduce() and reduce_scatter() combine elements.
+/// Operation by which all_reduce() and reduce_scatter() combine elements.
 enum class Reduce : std::uint8_t { sum, max, min };
 
 /// Error of a collective that did not finish: another rank failed, ended, made another call, or
@@ -105,8 +105,8 @@ class Group {
 
   // Point-to-point messages between two ranks. Each call waits for the other side, at most until
   // the deadline. The group becomes invalid if the deadline passes, if the two sides give different
-  // dtypes or numbers of elements, or if both send or both receive. It also does for a rank whose
-  // other side has ended. Messages take any dtype.
+  // dtypes or numbers of elements, or if both send or both receive. It also
+  // becomes invalid for a rank whose other side has ended. Messages take any dtype.
 
   /// Sends `x` to rank `to`. Returns when `x` may be written to again.
   void send(const Tensor& x, int to) const;

@@ -11,7 +11,7 @@
 
 namespace firn::dist {
 
-/// How many ranks a Mesh has along each axis; their product is the number of all ranks.
+/// Number of ranks that a Mesh has along each axis; their product is the number of all ranks.
 struct MeshSizes {
   int dp = 1;  ///< copies of the model, each with samples of its own (data parallel)
   int tp = 1;  ///< ranks that shard the layers among them (tensor parallel)

@@ -1,11 +1,11 @@
-// Services of the runtime for kernels, beside views and a stream. firn's own kernels use them. So
+// Services of the runtime for kernels, besides views and a stream. firn's own kernels use them. So
 // can an operation of yours, written with custom() (firn/autograd.h), that launches work on
 // current_stream(device).
 //
 //   - Scratch memory: Workspace.
 //   - Dry runs: a planner asks what a step allocates, and nothing is computed.
 //   - Capture: while a CUDA graph is captured, work on the device is captured and not run. The host
-//     registers here what it has to do beside that work at every replay.
+//     registers here its own actions for every replay.
 //   - Random numbers that advance with every replay: reserve_random().
 //   - Faults: bad values that only a kernel can see. The host throws when it next waits.
 //   - Waits: WaitCheck is called after each wait of the host.
@@ -34,14 +34,14 @@ class Workspace {
  public:
   Workspace(std::size_t bytes, Stream stream);
 
-  /// Its first byte.
+  /// Returns the first byte.
   void* data() const noexcept { return block_.data(); }
   /// The memory as an array of T.
   template <class T>
   T* as() const noexcept {
     return static_cast<T*>(data());
   }
-  /// Its size.
+  /// Returns the size in bytes.
   std::size_t bytes() const noexcept { return block_.bytes(); }
 
  private:
@@ -129,7 +129,7 @@ struct Fault {
 
   unsigned raised;        ///< one of the above; a kernel claims it by compare-and-swap
   const char* op;         ///< a string literal of the host
-  const char* what;       ///< what the value is, for example "index": a literal too
+  const char* what;       ///< name of the value, for example "index": a literal too
   std::int64_t position;  ///< index of the value in its tensor
   std::int64_t value;     ///< the value that is at fault
   std::int64_t bound;  ///< the value should be in [0, bound); below 0, `what` is the whole message

@@ -119,20 +119,20 @@ struct SpanRecord {
   std::uint32_t module = 0;         ///< the number of the innermost module
   const char* name = "";            ///< "" for a module
   const char* op = nullptr;         ///< operation of a kernel; null: none
-  std::uint64_t start = 0, end = 0;  ///< in ns
+  std::uint64_t start = 0, end = 0;  ///< times in ns
   std::uint64_t inside = 0;          ///< ns in spans within this one
   Work work;                         ///< work of a kernel
   std::int64_t memory = -1;          ///< bytes in use on `device` at the end; -1: not asked
   const void* stream = nullptr;      ///< stream of a kernel on a CUDA device
-  double device_start = -1, device_seconds = -1;  ///< on a CUDA device, in s; -1: not measured
+  double device_start = -1, device_seconds = -1;  ///< seconds on a CUDA device; -1: not measured
 };
 
 /// Spans that are alike in all but their times.
 struct SpanTotal {
   SpanRecord like;                 ///< its times, memory and work are of the last one
   std::uint64_t calls = 0;         ///< number of spans
-  std::uint64_t ns = 0;            ///< without those that are `again`
-  std::uint64_t self_ns = 0;       ///< without spans within
+  std::uint64_t ns = 0;            ///< ns without spans that are `again`
+  std::uint64_t self_ns = 0;       ///< ns without spans within
   Work work;                       ///< work of all calls
   double device_seconds = 0;       ///< seconds of the calls that events measured
   std::uint64_t device_calls = 0;  ///< number of calls that events measured
@@ -146,12 +146,12 @@ struct SpanLog {
     std::uint64_t time;  ///< ns
     double value;        ///< value from then on
   };
-  std::vector<SpanRecord> spans;  ///< by thread and start, outer ones first
+  std::vector<SpanRecord> spans;  ///< spans by thread and start, outer ones first
   std::vector<SpanTotal> totals;  ///< totals of all spans, those left out of `spans` too
-  std::vector<Counter> counters;  ///< in the order of their times in each thread
+  std::vector<Counter> counters;  ///< values in the order of their times in each thread
   std::uint64_t left_out = 0;     ///< number missing in `spans`: more than were to be kept
   std::uint64_t lost = 0;         ///< number lost for want of memory
-  std::uint64_t ns = 0;           ///< from start to end
+  std::uint64_t ns = 0;           ///< ns from start to end
 };
 
 struct SpanOptions {

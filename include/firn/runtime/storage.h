@@ -79,9 +79,9 @@ class Storage : public RefCounted {
   /// allocated on another stream: it is then reused only after that work is done.
   void record_use(Stream stream);
 
-  /// Its first byte; null if it is empty, or if the memory is away.
+  /// Returns the first byte, or null if the storage is empty or its memory is away.
   void* data() const noexcept { return data_; }
-  /// Its size.
+  /// Returns the size in bytes.
   std::size_t bytes() const noexcept { return bytes_; }
   /// Device of the memory.
   Device device() const noexcept { return device_; }
@@ -94,7 +94,7 @@ class Storage : public RefCounted {
   /// Labels::segment when the memory was allocated; 0 for memory from elsewhere.
   std::uint64_t segment() const noexcept { return segment_; }
   /// Notes that an operation needs the present values in its backward pass, though it does not hold
-  /// them. `number`, not 0, tells such operations apart.
+  /// them. `number`, which is not 0, identifies these values.
   void mark_saved(std::uint64_t number) noexcept { saved_as_ = number; }
   /// The number of the last mark_saved(); 0 without one.
   std::uint64_t saved_as() const noexcept { return saved_as_; }
@@ -134,7 +134,7 @@ class Storage : public RefCounted {
   Device device_;
   Owner owner_ = Owner::activations;
   std::uint64_t segment_ = 0, saved_as_ = 0;
-  MemoryBlock memory_;                                      ///< from firn's allocator; or none
+  MemoryBlock memory_;  ///< memory from firn's allocator; or none
   void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< releases memory that was adopted
   void* handle_ = nullptr;                                  ///< argument of release_
   Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one

@@ -116,7 +116,7 @@ class OutsideOfTrace {
 
 /// Returns the result of compute(): the tensors, some of them undefined, that a product has made. A
 /// checkpoint with Keep::products keeps them, and does not compute them again. `work` is the number
-/// of multiplications. If a second pass must hand over only the operands of this product, its
+/// of multiplications. If a second pass has only operands of this product left to hand over, the
 /// result is not computed.
 template <class Compute, class Results = decltype(std::declval<Compute>()())>
 Results product(double work, ReadsResult reads, const Compute& compute) {

@@ -24,7 +24,7 @@ void LocalWorld::talk(int rank, std::span<const Talk> talks) {
   const CallKind kind = talks.front().call.kind;
   enter(rank, kind);
   Place& place = places_[static_cast<std::size_t>(rank)];
-  // A rank that has ended fails only the calls that need it.
+  // After a rank has ended, only the calls that need it fail.
   if (break_ != Break::none && break_ != Break::gone) {
     place.inside = false;
     throw_broken(rank, kind, false);

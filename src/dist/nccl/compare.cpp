@@ -59,8 +59,7 @@ void NcclWorld::compare_sides(std::span<const Talk> talks) {
   });
 }
 
-/// Sends `mine` to its other side, and receives `theirs` from the other side of `own`. Null:
-/// nothing.
+/// Sends `mine` to its other side, and receives `theirs` from that of `own`; null: neither.
 void NcclWorld::exchange(const Call* mine, const Call* own, Call& theirs) {
   if (mine) std::memcpy(mine_.mutable_view().data, mine, sizeof *mine);
   if (mine && own)

@@ -36,7 +36,7 @@ struct Nccl {
   FIRN_EACH_NCCL(FIRN_MEMBER)
 #undef FIRN_MEMBER
   std::string path;  ///< name of the library that was loaded
-  int version = 0;   ///< as NCCL_VERSION_CODE
+  int version = 0;   ///< version as NCCL_VERSION_CODE
 };
 
 /// Returns the library, loaded by the first call. If there is none, throws a DeviceError that names

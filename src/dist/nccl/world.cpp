@@ -85,7 +85,7 @@ void NcclWorld::leave() noexcept {
                  : fmt::format("the end of the group failed: {}", failure("NCCL", state)),
              kLateHint, -1);
   } catch (const std::bad_alloc&) {
-    break_up(op, {}, {}, -1);  // without a text
+    break_up(op, {}, {}, -1);  // the error has no text
   }
 }
 
@@ -104,7 +104,7 @@ void NcclWorld::leave_word() noexcept {
       own->check.reset();  // throws once; this destroys the function
       throw thrown;
     });
-  } catch (const std::bad_alloc&) {  // NOLINT: no caller can be told
+  } catch (const std::bad_alloc&) {  // NOLINT: it cannot be reported
   }
 }
 

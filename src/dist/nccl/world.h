@@ -73,7 +73,7 @@ class NcclWorld {
     Call call;
     Event begin, end;
     bool whole = false;                           ///< all of it is queued, and `end` marks its end
-    std::optional<Clock::time_point> since = {};  ///< when it was first seen to have begun
+    std::optional<Clock::time_point> since = {};  ///< time at which it was first seen to have begun
   };
   /// Error that invalidated the group.
   struct Broken {

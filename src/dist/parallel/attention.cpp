@@ -26,7 +26,7 @@ nn::MultiHeadAttention heads_of_rank(const Group& group, std::int64_t width, std
   return nn::MultiHeadAttention(width, own.size(), o);
 }
 
-/// Returns this rank's rows of `whole`. It consists of `blocks`, numbers of rows; each is sharded.
+/// Returns this rank's rows of `whole`, whose blocks (of `blocks` rows each) are sharded.
 nn::Parameter rows_of(const Tensor& whole, const std::vector<std::int64_t>& blocks,
                       const Group& group) {
   std::vector<Tensor> parts;
@@ -47,7 +47,7 @@ void take_rows(nn::Linear& to, const nn::Linear& whole, const std::vector<std::i
   if (whole.bias.defined()) to.bias = rows_of(whole.bias, blocks, group);
 }
 
-/// Returns this rank's heads of a mask or bias with an axis of all `heads`; any other is returned.
+/// Returns this rank's heads of a mask or bias with an axis of all `heads`; else returns `t`.
 Tensor part_of_rank(const Tensor& t, std::int64_t heads, const Group& group) {
   if (group.size() == 1 || !t.defined() || t.rank() < 3 || t.size(-3) != heads) return t;
   const AxisPart own = part_of(kLayer, "heads", heads, group);

@@ -145,8 +145,8 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
     const Tensor x = cast(logits.detach(), compute).contiguous().reshape({count, n});
     most = x.max({1}, true).contiguous();
     group.all_reduce(most, Reduce::max);
-    // The sums are of x - m, so that large logits lose nothing. One exchange has all sums: of e^(x
-    // - m), of the target's logit, and of logits.
+    // x - m takes the place of x, so that large logits lose nothing. One exchange has all sums: of
+    // e^(x - m), of the target's logit, and of logits.
     const Tensor sums = zeros({smooth > 0 ? 3 : 2, count}, compute, logits.device());
     const Tensor shifted = x - most;
     sums[0].copy_(exp(shifted).sum({1}));

@@ -56,7 +56,7 @@ class GradientBuckets final : public autograd::Collector {
   // State of the pass under way:
   bool running_ = false, lost_ = false;
   Take take_;
-  std::vector<Tensor> memory_;      ///< for each bucket; undefined: no gradient yet, or exchanged
+  std::vector<Tensor> memory_;  ///< memory of each bucket; undefined: no gradient yet, or exchanged
   std::vector<std::int64_t> open_;  ///< leaves of each bucket that still expect gradients
   std::vector<std::uint8_t> any_;   ///< 1 for each bucket that any rank's pass may reach
   std::size_t next_ = 0;            ///< next bucket to exchange

@@ -46,8 +46,8 @@ class GatheredWeights final : public StorageLender, public autograd::Lender {
   void drop() noexcept;
   /// Notes that the next step will gather weights in the order of this one.
   void end_step() noexcept;
-  /// After a failure ranks may have gathered different weights. Releases all of them, except under
-  /// hold().
+  /// Releases all gathered weights except under hold(). After a failure ranks may have gathered
+  /// different ones.
   void release();
 
   /// Gathers all weights and keeps them while the result is alive. All ranks make this call.

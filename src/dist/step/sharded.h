@@ -77,7 +77,7 @@ class ShardedStep final : public ReplicatedStep {
   GradientBuckets buckets_;
   std::unique_ptr<BucketSums> sums_;
   std::unique_ptr<GatheredWeights> weights_;  ///< null: weights are not sharded
-  std::function<Loss()> loss_of_others_;      ///< with sharded weights: for ranks without samples
+  std::function<Loss()> loss_of_others_;      ///< for ranks without samples, with sharded weights
   Tensor counted_;                            ///< u8 [parameters] of 1
 };
 

@@ -1,5 +1,5 @@
-// Knows which parameters have received a gradient in the cycle. It has the counts of autograd, the
-// counts that the optimizer has noted, and the flags on the device.
+// GradientLedger knows which parameters have received a gradient in the cycle. It has autograd's
+// counts, the counts that the optimizer has noted, and the flags on the device.
 #pragma once
 
 #include <cstddef>

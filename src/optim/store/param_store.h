@@ -153,8 +153,8 @@ class ParamStore {
   std::vector<Tensor> parameters() const;
   /// Returns "Muon for 4 of 6 parameters, AdamW for 2", or "" if all have one rule.
   std::string rules_in_words() const;
-  /// Returns "beta1 0.9, beta2 0.999, eps 1e-08": the numbers of the rules, in the order of the
-  /// arenas. An arena with the numbers of the one before is left out. See options.cpp.
+  /// Returns the numbers of the rules: "beta1 0.9, beta2 0.999, eps 1e-08, weight_decay 0.01". They
+  /// are in the order of the arenas; an arena like the one before is left out. See options.cpp.
   std::string options_in_words() const;
   /// Returns the name for errors: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
   std::string label(std::size_t i) const;

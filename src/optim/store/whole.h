@@ -111,7 +111,7 @@ class WholeUpdates {
            std::span<const kernels::OptimizerArena> arenas, Stream stream) const;
 
   std::vector<Member> members_;
-  std::vector<kernels::StateCommit> commits_;  ///< for all states
+  std::vector<kernels::StateCommit> commits_;  ///< commits of all states
   bool spoils_ = false;
   MemoryReserve reserve_;
 };

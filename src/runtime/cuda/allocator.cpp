@@ -28,7 +28,7 @@ namespace firn::memory {
 
 struct GraphPool {
   Stream home;
-  std::map<void*, FreeLists> free;  // by stream, for the capture in progress
+  std::map<void*, FreeLists> free;  // free lists by stream, for the capture in progress
   std::vector<void*> owned;         // all blocks of the pool, in use or not
   FreeList kept;  // released blocks, of the pool and from outside, until the graph is destroyed
 };
@@ -214,7 +214,7 @@ class DeviceCache {
   std::mutex mutex_;
   Accounts accounts_;
   std::unordered_map<void*, Block> blocks_;  // all blocks allocated from the device
-  std::map<void*, FreeLists> free_;          // by stream
+  std::map<void*, FreeLists> free_;          // free lists by stream
 };
 
 // Never destroyed: tensors with static storage duration may be released after main().

@@ -21,8 +21,8 @@ namespace firn::memory::cuda {
 /// The answer of the CUDA runtime when devices were first counted.
 struct Availability {
   int devices = 0;
-  std::string why;   ///< why there are no devices
-  std::string hint;  ///< what the user can do about it
+  std::string why;   ///< reason why there are no devices
+  std::string hint;  ///< advice to the user
 };
 const Availability& availability() noexcept;
 /// CUDA's name and text for a cudaError_t. Clears it, so that no later call reports it.

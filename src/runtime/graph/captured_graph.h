@@ -47,7 +47,7 @@ class CapturedGraph {
   /// The names of the kernels, copies and fills as given to note_kernel(), in order.
   const std::vector<const char*>& names() const noexcept { return names_; }
 
-  // For the allocator and capture.cpp.
+  // Functions for the allocator and capture.cpp.
 
   /// The graph that this thread is capturing on `device`, or null.
   static CapturedGraph* current(Device device) noexcept;

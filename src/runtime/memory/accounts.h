@@ -86,7 +86,7 @@ class Accounts {
   GroupLimits* groups_ = nullptr;            ///< control groups of the process; null if none counts
   bool below_peak_ = false;                  ///< true if the bytes in use are below the peak
   const MemoryBlock* peak_block_ = nullptr;  ///< block whose allocation made the peak, while in use
-  const char* peak_op_ = nullptr;            ///< its operation, afterwards
+  const char* peak_op_ = nullptr;            ///< the block's operation, afterwards
   MemoryBlock* first_ = nullptr;
   std::uint64_t clock_ = 0;
   TimelineLog* timeline_ = nullptr;

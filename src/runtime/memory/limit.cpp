@@ -86,7 +86,7 @@ GroupLimits::GroupLimits(const char* membership, const char* root) {
                          .usage = file("/memory.current"),
                          .statistics = file("/memory.stat"),
                          .file_pages = {"inactive_file", "active_file"}});
-    else  // sums that begin with "total_" have the groups within
+    else  // sums that begin with "total_" include the groups within
       groups_.push_back({.limit = limit_file(group),
                          .usage = file("/memory.usage_in_bytes"),
                          .statistics = file("/memory.stat"),

@@ -46,7 +46,7 @@ class ReservePool final : public RefCounted, public BlockSource {
   char* base_ = nullptr;
   std::size_t bytes_ = 0;  ///< size of the range that begins at base_
   std::size_t most_ = 0;
-  std::vector<Place> used_;  ///< by address
+  std::vector<Place> used_;  ///< places in use, by address
 };
 
 }  // namespace firn::memory

@@ -84,7 +84,7 @@ void Model::add_free(void* stream, const FreeLists& lists) {
 
 void Model::allocate(MemoryBlock& b) {
   const std::lock_guard lock(mutex_);
-  // As in the allocators, request by request.
+  // These are the steps of the allocators, request by request.
   if (b.bytes() > kMostBytes) accounts_->fail(b.bytes(), "no memory left");
   const std::size_t size = allocated_size(device_, b.bytes());
   if (injected_failure()) accounts_->fail(b.bytes(), "injected failure");

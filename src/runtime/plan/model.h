@@ -50,7 +50,7 @@ class Model final : public RefCounted, public BlockSource {
   MemoryReport report();
   void release_cached() noexcept;
 
-  // For begin_model():
+  // Functions for begin_model().
   void begin_as(const Accounts& accounts) noexcept { accounts_->begin_as(accounts); }
   void add_free(void* stream, const FreeLists& lists);
 

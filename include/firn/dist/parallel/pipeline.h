@@ -5,7 +5,7 @@
 //   optim::AdamW opt(stage.parameters(), {.lr = 1e-3}, {.clip_norm = 1});
 //   dist::distribute(opt, mesh);
 //   dist::Pipeline pipeline(mesh, stage);
-//   for (const auto& [x, y] : batches)       // the same on every stage
+//   for (const auto& [x, y] : batches)       // equal on every stage
 //     pipeline.run_batch(
 //         opt, x.size(0), 8,
 //         [&](std::int64_t first, std::int64_t last) { return x.slice(0, first, last); },
