@@ -383,8 +383,8 @@ void backward_from(const Tensor& output, const Tensor& seed, const kernels::Pend
 void await_gradients(const Tensor& output);
 
 /// Checks the rule for in-place ops (ops.h). Throws Error if several elements of `x` share memory.
-/// Also throws if the op is `recorded` (recording is on, and x or an operand requires a gradient)
-/// and x is a leaf or others hold it. `hint` replaces the hint for the last case.
+/// Also throws if the op is `recorded` and x is a leaf or others hold it. `recorded`: recording is
+/// on, and x or an operand requires a gradient. `hint` replaces the hint for the last case.
 void check_in_place(const char* op, const Tensor& x, bool recorded, const char* hint = nullptr);
 /// Checks an op that overwrites `x` without recording: x must not be part of a graph while
 /// recording is on.

@@ -69,8 +69,8 @@ struct DistributeOptions {
   /// bit.
   ///
   /// Unset means true if ranks are on several machines, or on CUDA devices, and there is something
-  /// to overlap. Throws Error if it is set with `zero` 2, with exact mode except for `zero` 3, with
-  /// a mesh that shards the model, or if MPI does not serve threads (MPI_THREAD_MULTIPLE).
+  /// to overlap. If true, throws Error with `zero` 2, with exact mode except for `zero` 3, and with
+  /// a mesh that shards the model. Also throws if MPI does not serve threads (MPI_THREAD_MULTIPLE).
   ///
   /// If the backward pass of a rank's last micro-batch throws, all throw; if it runs out of memory,
   /// all halve their micro-batches. All ranks must give the same value.

@@ -104,9 +104,9 @@ class Group {
   Group split(int color, int key = 0) const;
 
   // Point-to-point messages between two ranks. Each call waits for the other side, at most until
-  // the deadline. The group becomes invalid if the deadline passes, if the two sides give different
-  // dtypes or numbers of elements, or if both send or both receive. It also
-  // becomes invalid for a rank whose other side has ended. Messages take any dtype.
+  // the deadline. The group becomes invalid if the deadline passes, if both sides send or both
+  // receive, or if their dtypes or numbers of elements differ. It also does for a rank whose other
+  // side has ended. Messages take any dtype.
 
   /// Sends `x` to rank `to`. Returns when `x` may be written to again.
   void send(const Tensor& x, int to) const;

@@ -38,8 +38,9 @@ class Graph {
   Graph& operator=(Graph&&) noexcept;
 
   /// Queues the work again on this thread's current stream; the host does not wait. Throws Error
-  /// inside a capture, if an optimizer is at another place of its cycle, if a parameter has gained
-  /// or lost its gradient since, or if CUDA refuses the launch. Nothing has been done then.
+  /// inside a capture, or if CUDA refuses the launch. Also throws if an optimizer is at another
+  /// place of its cycle, or if a parameter has gained or lost its gradient since. Nothing has been
+  /// done then.
   void replay();
 
   /// Number of kernels, copies and fills that a replay runs; 0 on the CPU.

@@ -103,8 +103,8 @@ void refuse_capture(const char* op, Device device, const char* why);
 void on_replay(Device device, std::function<void()> effect);
 
 /// Registers a rollback. If the capture, the first launch or a replay fails before the work is
-/// launched, rollbacks run in reverse order, each only if the effects registered before it ran.
-/// A rollback must not throw. Without a capture nothing happens.
+/// launched, rollbacks run in reverse order. Each runs only if the effects registered before it
+/// ran. A rollback must not throw. Without a capture nothing happens.
 void on_abandon(Device device, std::function<void()> rollback);
 
 /// Reserves `numbers` random numbers from `generator` for a kernel on `device` and returns their

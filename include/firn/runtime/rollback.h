@@ -27,8 +27,8 @@ enum class Rollback : std::uint8_t {
 ///   }
 ///
 /// It covers this thread's default_generator(), generators of layers, running statistics, metrics,
-/// positions of loaders, and what the cycles of optimizers have collected. A backward() that failed
-/// half-way is taken back too.
+/// positions of loaders, and collected values of optimizers' cycles. A backward() that failed
+/// half-way is undone too.
 ///
 /// It does not cover:
 ///   - what a step has changed: weights, the optimizer's state, and statistics that move once per

@@ -150,7 +150,7 @@ struct SpanLog {
   std::vector<SpanTotal> totals;  ///< totals of all spans, those left out of `spans` too
   std::vector<Counter> counters;  ///< values in the order of their times in each thread
   std::uint64_t left_out = 0;     ///< number missing in `spans`: more than were to be kept
-  std::uint64_t lost = 0;         ///< number lost for want of memory
+  std::uint64_t lost = 0;         ///< number lost because the heap had no memory
   std::uint64_t ns = 0;           ///< ns from start to end
 };
 

@@ -1,7 +1,6 @@
-// The 1F1B schedule. Between stages s and s + 1 of p, with w = p - 1 - s micro-batches ahead and m
-// in all, the messages are, seen from s: w times an activation; m - w times an activation and a
-// gradient at once; w times a gradient. Stage s + 1 sees the same, so no two ranks wait for each
-// other.
+// The 1F1B schedule. Stage s of p is w = p - 1 - s micro-batches ahead, of m in all. It exchanges
+// with stage s + 1: w times an activation; m - w times an activation and a gradient at once; w
+// times a gradient. Stage s + 1 sees the same, so no two ranks wait for each other.
 #include "firn/dist/parallel/pipeline.h"
 
 #include <fmt/format.h>
@@ -93,8 +92,8 @@ std::string_view name_of(std::int64_t call) {
   return call == static_cast<std::int64_t>(Work::infer) ? "infer()" : "run_batch()";
 }
 
-/// Runs check(), and throws on all stages if one refuses to begin, or if they differ in their call
-/// or in how they cut the batch. Otherwise some would wait for messages that do not come.
+/// Runs check(). Throws on all stages if one refuses to begin, or if they differ in their call or
+/// their cut of the batch. Otherwise some would wait for messages that do not come.
 template <class Check>
 void require_alike(const Group& stages, Work call, std::int64_t samples, std::int64_t micro_batch,
                    const Check& check) {

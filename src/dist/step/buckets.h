@@ -22,8 +22,8 @@ class GradientBuckets final : public autograd::Collector {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// Returns for each parameter whether a backward pass from `output` (undefined: none) may add to
-  /// it.
+  /// Returns for each parameter 1 if a backward pass from `output` (undefined: none) may add to it,
+  /// else 0.
   std::vector<std::uint8_t> expect(const Tensor& output);
 
   /// Takes the gradients of a bucket, which are zeros where this rank's pass has added nothing.

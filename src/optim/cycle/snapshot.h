@@ -1,5 +1,5 @@
-// Snapshots of a cycle. They are restored at the end of a plan, by a RollbackPoint, when memory
-// runs out in a pass, and when captured work is not run.
+// Snapshots of a cycle. A plan restores one at its end, and so does a RollbackPoint. They also
+// serve if memory runs out in a pass, or if captured work is not run.
 #pragma once
 
 #include <cstdint>

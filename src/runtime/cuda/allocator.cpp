@@ -3,9 +3,9 @@
 // While a thread captures a graph, its allocations come from the graph's pool. The graph replays
 // the same kernels on the same addresses, so nothing else may use them. A block that is released
 // during the capture serves later requests of the capture, and is then kept until the graph is
-// destroyed. Two more kinds of blocks are kept that long: an outside block that is released during
-// the capture, since captured kernels may read it, and a block of the pool that is released after
-// the capture.
+// destroyed. Two more kinds of blocks are kept that long. One is an outside block that is released
+// during the capture, since captured kernels may read it. The other is a block of the pool that is
+// released after it.
 #include <algorithm>
 #include <array>
 #include <functional>

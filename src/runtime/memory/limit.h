@@ -11,9 +11,9 @@ namespace firn::memory {
 /// FIRN_THREADS is not a number of threads: an allocator asks at its first request.
 std::size_t initial_limit();
 
-/// Returns the lowest memory.max (version 2) or memory.limit_in_bytes (version 1) on the way from a
-/// process's control group to the root, or 0 if there is none. `membership` is the file
-/// /proc/self/cgroup, `root` the folder /sys/fs/cgroup.
+/// Returns the lowest memory.max (version 2) or memory.limit_in_bytes (version 1) from a process's
+/// control group up to the root, or 0. `membership` is the file /proc/self/cgroup, `root` the
+/// folder /sys/fs/cgroup. 0 means that no group has a limit.
 std::size_t cgroup_limit(const char* membership, const char* root);
 
 /// Memory that the control groups of a process leave for the allocator. The limit of a group also
