@@ -8,7 +8,7 @@ namespace firn {
 /// Returns the number of CPUs that this process may run on. It is less than the machine has under
 /// taskset or in a container.
 int usable_cpus() noexcept;
-/// Returns the threads of FIRN_THREADS or set_num_threads(), without NumThreadsScope.
+/// Returns the number of set_num_threads(), else of FIRN_THREADS, else usable_cpus().
 int chosen_threads() noexcept;
 
 namespace detail {
