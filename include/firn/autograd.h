@@ -15,7 +15,7 @@ class BatchPartScope;
 }  // namespace autograd
 
 struct BackwardOptions {
-  /// Initial gradient: that of the objective with respect to `output`, with its shape, dtype and
+  /// Initial gradient: the objective's gradient with respect to `output`, with its shape, dtype and
   /// device. If undefined it is 1, and `output` must have one element.
   Tensor seed = {};
   /// Keeps the saved tensors of the graph, so that backward() can run through it again.

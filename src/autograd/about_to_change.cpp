@@ -1,4 +1,4 @@
-// What a pass changes beside its results, kept for RollbackPoints.
+// about_to_change(): keeps tensors that a pass changes besides its results, for RollbackPoints.
 #include <functional>
 
 #include "autograd/cycle.h"
@@ -18,7 +18,7 @@ void keep(const Tensor& t, Rollback kind) {
   runtime::before_change(kind, t.impl(), [&t]() -> std::function<void()> {
     runtime::refuse_capture("RollbackPoint", t.device(),
                             "it needs a copy of what the work is about to change");
-    // Neither an op that listeners see nor a part of the graph.
+    // The copy is neither an op that listeners see nor a part of the graph.
     const Tensor copy = empty(t.shape(), t.dtype(), t.device());
     copy_into(copy, t);
     return [t, copy] {

@@ -1,4 +1,4 @@
-// What a part of a batch changes for a while, and others must not see.
+// BatchPartScope: temporary changes by one part of a batch, which the other parts must not see.
 #include "autograd/batch_parts.h"
 
 #include "base/check.h"

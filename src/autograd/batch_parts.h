@@ -34,16 +34,15 @@ class BatchParts {
   virtual ~BatchParts() = default;
   /// Waits until all parts of the batch, on all ranks, have reached this place. Returns what
   /// combine() makes of their numbers; in a dry run returns `numbers`. All parts give equally many
-  /// numbers.
-  /// Throws Error if parts reach places in another order, or if the part has changed state that the
-  /// others share (BatchPartScope).
+  /// numbers. Throws Error if parts reach places in another order, or if the part has changed state
+  /// that the others share (BatchPartScope).
   virtual std::shared_ptr<const Numbers> meet(const Place& place, Numbers numbers,
                                               const Combine& combine) = 0;
   /// Number of meet() calls that all parts have completed.
   virtual std::int64_t meetings() const noexcept = 0;
   /// Power of two that the gradients of the running part are multiplied by.
   virtual double unit() const noexcept = 0;
-  /// Whether the running part is the first one of this rank.
+  /// Returns true if the running part is the first one of this rank.
   virtual bool is_first() const noexcept = 0;
 };
 

@@ -50,7 +50,7 @@ class Cycle {
 
   /// Notes that a forward pass has read f32 weights of this cycle in f16 (autocast).
   void note_f16() const noexcept { reads_f16_.store(true, std::memory_order_relaxed); }
-  /// Whether a forward pass of this cycle has read f32 weights in f16.
+  /// Returns true if a forward pass of this cycle has read f32 weights in f16.
   bool reads_f16() const noexcept { return reads_f16_.load(std::memory_order_relaxed); }
 
  protected:

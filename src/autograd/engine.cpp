@@ -31,12 +31,13 @@ namespace {
 std::atomic<std::uint64_t> next_pass{0};
 
 /// The nodes whose gradient has begun to arrive, latest recorded first. Each running backward() has
-/// one. They nest if a hook or a custom function calls backward() itself.
+/// one queue. Queues nest if a hook or a custom function calls backward() itself.
 class Queue {
  public:
-  /// What has arrived at some nodes.
+  /// Gradients that have arrived at some nodes.
   using Found = std::unordered_map<const Node*, Tensor>;
-  /// With `found`, leaves keep their gradients, and what arrives at its nodes is stored there.
+  /// With `found`, leaves keep their gradients, and gradients that reach its nodes are stored
+  /// there.
   explicit Queue(Found* found = nullptr)
       : pass_(begin_pass()), found_(found), outer_(std::exchange(of_thread_.current, this)) {}
   ~Queue() {
@@ -47,7 +48,7 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   static Queue& current() noexcept { return *of_thread_.current; }
-  /// Whether a backward() of this thread is running.
+  /// Returns true if a backward() of this thread is running.
   static bool running() noexcept { return of_thread_.current != nullptr; }
 
   bool empty() const noexcept { return heap_.empty(); }
@@ -70,15 +71,15 @@ class Queue {
     n.pass = nullptr;
     n.grad = Tensor();
   }
-  /// The next pass of this thread tells collectors when a leaf has all.
+  /// Makes the next pass of this thread notify collectors when a leaf is complete.
   static void await_next(bool on) noexcept { of_thread_.await_next = on; }
   bool awaited() const noexcept { return awaited_; }
   std::uint64_t pass() const noexcept { return pass_; }
-  /// Whether `h` was there when this pass began.
+  /// Returns true if `h` existed when this pass began.
   bool runs(const Hooks::Entry& h) const noexcept {
     return h.first_pass <= pass_ && h.counts(runtime::plan_number());
   }
-  /// For grad(): stores the gradient of `n` if it is wanted. Returns whether that is all.
+  /// For grad(): stores the gradient of `n` if it is wanted. Returns true if `n` need not run.
   bool stops_at(const Node& n) const {
     if (!found_) return false;
     if (const auto place = found_->find(&n); place != found_->end()) place->second = n.grad;
@@ -87,13 +88,14 @@ class Queue {
       if (inputs[i] && inputs[i]->takes_gradient()) return false;
     return true;
   }
-  /// For grad(): where the gradient of a leaf is collected; null in other passes.
+  /// For grad(): returns where the gradient of a leaf is collected; null in other passes.
   Tensor* found(const Node& leaf) const {
     if (!found_) return nullptr;
     const auto place = found_->find(&leaf);
     return place != found_->end() ? &place->second : nullptr;
   }
-  /// Whether the gradient of `n` is collected at the node, before it goes on or into a leaf.
+  /// Returns true if the gradient of `n` is collected at the node, before it goes on or into a
+  /// leaf.
   bool collects(const Node& n) const noexcept {
     if (!n.is_leaf()) return true;
     if (found_) return false;  // threads may share leaves
@@ -138,7 +140,7 @@ void run_hooks(const Node& n, Tensor& gradient, std::uint64_t pass, bool in_grap
     FIRN_CHECK(replaced.dtype() == n.dtype, n.op,
                fmt::format("cast it: grad.to(firn::{})", to_string(n.dtype)),
                "hook {} returned {} as the gradient of {}", h.id, describe(replaced), described(n));
-    // Recorded under EnableGrad it has a graph, which later hooks of such a pass are not to see.
+    // Under EnableGrad it has a graph, which later hooks must not see unless `in_graph`.
     gradient = replaced.requires_grad() && !in_graph ? replaced.detach() : std::move(replaced);
   }
 }
@@ -146,7 +148,7 @@ std::uint64_t begin_pass() noexcept { return next_pass.fetch_add(1); }
 
 namespace {
 
-/// The node of a checkpoint has run: it holds what it held before, or nothing more.
+/// Runs after the node of a checkpoint: it holds what it held before, or nothing more.
 void leave_segment(Node& n, bool retain_graph) noexcept {
   if (retain_graph) {
     n.segment->drop_again(n);
@@ -156,7 +158,7 @@ void leave_segment(Node& n, bool retain_graph) noexcept {
   }
 }
 
-/// A node that might have added to the leaf has run.
+/// Runs after a node that might have added to the leaf.
 void count_down(Leaf& leaf) {
   if (leaf.awaited > 0 && --leaf.awaited == 0) leaf.collector->finish(leaf);
 }
@@ -237,7 +239,7 @@ const Tensor& saved_by(const Node& node, int i) {
 
 Sink Backward::sink(int i) {
   Node& target = *node_.inputs[i];
-  if (!target.takes_gradient()) return {buffer_for(target), 0};  // nobody will read it
+  if (!target.takes_gradient()) return {buffer_for(target), 0};  // it is never read
   Queue& queue = Queue::current();
   if (!queue.collects(target)) {
     auto& leaf = static_cast<Leaf&>(target);
@@ -335,7 +337,7 @@ std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tenso
 }
 
 namespace {
-/// Whether hooks of `n` would run now: those that a plan has added run within that plan alone.
+/// Returns true if hooks of `n` would run now. Hooks of a plan run within that plan alone.
 bool has_hooks(const Node& n) noexcept {
   return n.hooks && std::any_of(n.hooks->list.begin(), n.hooks->list.end(),
                                 [](const auto& h) { return h.counts(runtime::plan_number()); });

@@ -20,7 +20,7 @@ NodeSet path_to(const std::vector<Tensor>& ends, const std::vector<Tensor>& outp
   }
   std::vector<Node*> order, left;
   const auto visit = [&](Node* n) {
-    // Numbers fall on the way back: no end lies behind a node that is older than all of them.
+    // Numbers fall on the way back: no end lies behind a node that is older than all ends.
     if (n && n->sequence >= first && seen.insert(n).second) left.push_back(n);
   };
   for (const Tensor& t : outputs) visit(node_of(t));

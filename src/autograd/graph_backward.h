@@ -31,7 +31,7 @@ class GraphBackward {
 
   /// The gradient of the output, in its graph.
   const Tensor& grad() const noexcept { return grad_; }
-  /// Whether input i takes a gradient.
+  /// Returns true if input i takes a gradient.
   bool needs(int i) const noexcept { return node_.inputs[i] && node_.inputs[i]->takes_gradient(); }
   /// The i-th saved tensor, without its graph. Throws Error if it was modified in place since.
   const Tensor& saved(int i) const { return saved_by(node_, i); }

@@ -9,15 +9,15 @@
 namespace firn::autograd {
 namespace {
 
-/// Whether the node's `buffer` may be written: it has the node's memory format and no other owner.
+/// Returns true if `buffer` may be written: it has the node's memory format and no other owner.
 bool is_exclusive(const Tensor& buffer, const Node& n) {
   const bool ordered =
       n.format == MemoryFormat::contiguous ? buffer.is_contiguous() : buffer.is_channels_last();
   return buffer.impl()->use_count() == 1 && buffer.storage()->use_count() == 1 && ordered;
 }
 
-/// The leaf is about to collect its gradient in other memory. If that is part of a capture that
-/// never runs, the memory never holds a gradient: the leaf gets back what it has now.
+/// Is called before the leaf collects its gradient in other memory. If a capture that never runs
+/// does that, the memory never holds a gradient: the leaf gets back its present one.
 void keep_if_abandoned(Leaf& leaf) {
   if (!runtime::capturing(leaf.device)) [[likely]]
     return;

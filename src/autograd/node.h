@@ -109,7 +109,7 @@ struct Hooks {
     std::uint32_t of_plan = 0;     ///< plan of a step that has added it; 0: none
     std::uint32_t removed_by = 0;  ///< plan that has removed it; 0: none
 
-    /// Whether the hook exists in this plan. A plan adds and removes hooks only for itself.
+    /// Returns true if the hook exists in this plan. A plan adds and removes hooks only for itself.
     bool counts(std::uint32_t plan) const noexcept {
       return (of_plan == 0 || of_plan == plan) && (removed_by == 0 || removed_by != plan);
     }
@@ -146,14 +146,13 @@ class Node : public GraphNode {
   std::uint64_t sequence = 0;   ///< order of recording, 0 for leaves; inputs have smaller numbers
   SmallList<Ref<Node>> inputs;  ///< null where the input requires no gradient
   SmallList<SavedTensor> saved;
-  bool freed = false;  ///< whether backward ran without retain_graph
-  /// Number of the module whose call recorded the node, for memory reports
-  /// (runtime/memory/labels.h).
+  bool freed = false;  ///< true if backward ran without retain_graph
+  /// Number of the module whose call recorded the node, for memory reports (firn/memory/labels.h).
   std::uint32_t module = 0;
   /// The segment that recomputes the saved tensors, and the node's place in it; usually null.
   std::uint32_t place = 0;
   Ref<Segment> segment;
-  /// Whether its backward function can compute the initial gradient of the output in its own launch
+  /// True if its backward function can compute the initial gradient of the output in its own launch
   /// (Backward::pending_seed).
   bool takes_pending_seed = false;
   /// Sum of WeightModes::changes() over the leaves among its inputs when it was recorded.
@@ -190,7 +189,7 @@ class Node : public GraphNode {
 /// Sum of WeightModes::changes() over a node's leaves. Call it only if WeightModes::any().
 std::uint32_t weights_shown_to(const Node& node) noexcept;
 /// Throws Error if a leaf of the node showed other values when the node was recorded, because its
-/// gradient would be that of those values.
+/// gradient would belong to those values.
 void require_shown_weights(const Node& node);
 
 /// The node of a tensor that requires a gradient, else null. Frozen leaves count as not requiring
@@ -233,9 +232,9 @@ class Leaf final : public Node {
   WeightModes* modes = nullptr;
   /// If not null, `arena` is defined only while this collector provides it.
   Collector* collector = nullptr;
-  /// Whether an optimizer trains the leaf.
+  /// Returns true if an optimizer trains the leaf.
   bool is_trained() const noexcept { return arena.defined() || collector; }
-  /// Whether a plan of a step has made the leaf. It is gone at the end of the plan.
+  /// True if a plan of a step has made the leaf, which ends with the plan.
   bool of_plan = false;
   /// Number of nodes that may still add to the leaf in the pass under way (await_gradients()).
   std::uint32_t awaited = 0;
@@ -266,7 +265,7 @@ class Backward {
   const Tensor& grad() const noexcept { return node_.grad; }
   /// See saved_by().
   const Tensor& saved(int i) const { return saved_by(node_, i); }
-  /// Whether input i takes a gradient. Backward functions skip the work for an input that does not.
+  /// Returns true if input i takes a gradient. Backward functions skip the work for other inputs.
   bool needs(int i) const noexcept { return node_.inputs[i] && node_.inputs[i]->takes_gradient(); }
   /// Returns the buffer into which the gradient of input i is accumulated. Call it once for each
   /// contribution, right before the kernel.
@@ -280,7 +279,7 @@ class Backward {
   Device input_device(int i) const noexcept { return node_.inputs[i]->device; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
   Stream stream() const noexcept { return current_stream(node_.device); }
-  /// After the backward function has thrown: resets the leaves whose gradient began in it.
+  /// Resets the leaves whose gradient began in the backward function, after that has thrown.
   void take_back_begun() noexcept;
   /// If not null, the backward function must compute this initial gradient into grad(), which is
   /// uninitialised. Null unless the node has set takes_pending_seed.
@@ -319,7 +318,7 @@ void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
             std::initializer_list<Saved> saved);
 void attach(Ref<Node> node, const char* op, const Tensor& output, const std::vector<Tensor>& inputs,
             std::initializer_list<Saved> saved);
-/// In anomaly mode: throws Error if the output holds a non-finite value.
+/// Throws Error if the output holds a non-finite value, in anomaly mode.
 void check_finite(const char* op, const char* pass, const Tensor& t);
 /// Handles an op that is watched: notifies listeners, and checks the output in anomaly mode.
 void watch(const char* op, Inputs inputs, const Tensor& output);
@@ -369,8 +368,8 @@ std::uint64_t next_sequence() noexcept;
 /// Number of backward passes that all threads have begun, for Hooks::Entry::first_pass.
 std::uint64_t passes_begun() noexcept;
 
-/// Whether backward_from() accepts a pending initial gradient for `output`. A node with hooks does
-/// not, because hooks read that gradient before the node's backward function runs.
+/// Returns true if backward_from() accepts a pending initial gradient for `output`. A node with
+/// hooks does not, because hooks read that gradient before the node's backward function runs.
 bool takes_pending_seed(const Tensor& output) noexcept;
 /// Runs backward() from `output` with the initial gradient `seed`. With `pending`, the node of
 /// `output` computes `seed`; takes_pending_seed(output) must hold. Without it `seed` is computed
@@ -384,8 +383,8 @@ void backward_from(const Tensor& output, const Tensor& seed, const kernels::Pend
 void await_gradients(const Tensor& output);
 
 /// Checks the rule for in-place ops (ops.h). Throws Error if several elements of `x` share memory.
-/// Also throws if the op is `recorded` (recording is on, and x or an operand requires a gradient)
-/// and x is a leaf or others hold it. `hint` replaces the hint for the last case.
+/// Also throws if the op is `recorded` and x is a leaf or others hold it. `recorded`: recording is
+/// on, and x or an operand requires a gradient. `hint` replaces the hint for the last case.
 void check_in_place(const char* op, const Tensor& x, bool recorded, const char* hint = nullptr);
 /// Checks an op that overwrites `x` without recording: x must not be part of a graph while
 /// recording is on.

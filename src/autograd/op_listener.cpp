@@ -15,8 +15,8 @@
 namespace firn::autograd {
 
 struct OpListener::Place {
-  /// Held while the listener is told, because it may end in another thread. What it calls may run
-  /// ops, of which it is told as well.
+  /// Held while the listener is notified, because it may end in another thread. The listener may
+  /// run ops, and is then notified of these as well.
   std::recursive_mutex mutex;
   OpListener* listener = nullptr;  ///< null once it has ended
 
@@ -26,7 +26,7 @@ struct OpListener::Place {
   }
 };
 
-/// Only its own thread touches it.
+/// A thread's list, which only that thread touches.
 struct ListenerList {
   std::vector<std::shared_ptr<OpListener::Place>> places;
 };
@@ -52,7 +52,7 @@ ListenerList& list() {
   return *(thread_context.listeners = made.release());
 }
 
-/// A thread that does a part of this one's work tells its listeners.
+/// A thread that does a part of this one's work notifies this one's listeners.
 const Inherited inherited_listeners{[]() -> Inherited::Set {
   return [places = thread_context.listeners ? thread_context.listeners->places
                                             : std::vector<std::shared_ptr<OpListener::Place>>()] {
@@ -60,8 +60,8 @@ const Inherited inherited_listeners{[]() -> Inherited::Set {
   };
 }};
 
-/// Removes ended listeners from the end of this thread's list. One before a listener that lives
-/// stays, silent, until that ends too.
+/// Removes ended listeners from the end of this thread's list. An ended one stays, silent, while a
+/// listener after it lives.
 void prune() noexcept {
   while (thread_context.op_mode.listeners > thread_context.op_mode.first &&
          thread_context.listeners->places.back()->ended()) {

@@ -43,8 +43,8 @@ class Peers {
   virtual void all_gather(const Tensor& part, const Tensor& all) const = 0;
   /// Sums x over all ranks, with the same bits on each.
   virtual void all_reduce(const Tensor& x) const = 0;
-  /// Whether exchanges can overlap with computation. Otherwise the next three functions are not
-  /// called.
+  /// Returns true if exchanges can overlap with computation. Otherwise the next three functions are
+  /// not called.
   virtual bool overlaps() const noexcept = 0;
   /// Begins all_reduce(x), which overlaps with what this rank does next. Exchanges complete in
   /// their order. x must not be used until end().

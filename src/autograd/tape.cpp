@@ -1,4 +1,4 @@
-// Recording: modes, nodes, and what is saved for backward.
+// Recording: modes, nodes, and tensors that are saved for backward.
 #include <atomic>
 #include <cmath>
 
@@ -124,13 +124,13 @@ FIRN_OUT_OF_MEMORY("recording")
 
 namespace {
 
-/// Whether x shows a part of its memory, as a slice does.
+/// Returns true if x shows a part of its memory, as a slice does.
 bool is_part(const TensorImpl& x) {
   const auto elements = static_cast<std::size_t>(x.shape.product());
   return elements * size_of(x.dtype) < x.storage->bytes();
 }
 
-/// What makes a new tensor of the whole in place of a write to a part of it.
+/// Operations that make a new tensor of the whole in place of a write to a part of it.
 constexpr const char* kReplaces =
     "slice_scatter(), select_scatter() and index_put() replace a part in a new tensor";
 

@@ -1,4 +1,4 @@
-// What a tensor says about its place in the graph, hooks, and functions of the user's own.
+// A tensor's place in the graph, hooks, and functions of the user's own.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -29,8 +29,8 @@ Tensor copy_of(const Tensor& g, DType dtype) {
   return copy;
 }
 
-/// In a plan of a step, a tensor that was there before requires a gradient afterwards as it does
-/// now.
+/// Registers that a tensor from before a plan of a step has its present node again at the end of
+/// the plan.
 void keep_node_if_planned(const Tensor& t) {
   if (!runtime::planning() || t.storage()->is_of_plan()) [[likely]]
     return;
@@ -143,7 +143,7 @@ int add_hook(const Tensor& t, GradHook hook) try {
   if (!node->hooks) node->hooks = std::make_unique<autograd::Hooks>();
   autograd::Hooks& hooks = *node->hooks;
   std::erase_if(hooks.list, [](const auto& h) {
-    return h.of_plan != 0 && h.of_plan != runtime::plan_number();  // of a plan that has ended
+    return h.of_plan != 0 && h.of_plan != runtime::plan_number();  // added by a plan that has ended
   });
   hooks.list.push_back({hooks.made, autograd::passes_begun(),
                         std::make_shared<const GradHook>(std::move(hook)), runtime::plan_number()});
@@ -159,7 +159,7 @@ void remove_hook(const Tensor& t, int id) {
   FIRN_CHECK(hooks && id >= 0 && id < hooks->made, "remove_hook",
              "use the number that add_hook returned for this tensor", "{} has no hook {}",
              describe(t), id);
-  // The hook is destroyed when the list is whole again: what it holds may use the list.
+  // The hook is destroyed when the list is whole again: objects that it holds may use the list.
   const auto at = std::find_if(hooks->list.begin(), hooks->list.end(),
                                [id](const auto& h) { return h.id == id; });
   FIRN_CHECK(at != hooks->list.end() && at->counts(runtime::plan_number()), "remove_hook",
@@ -178,8 +178,8 @@ struct CustomFunction {
   const char* name;  ///< kept for ever: blocks of memory and profiles point at it, too
   std::function<std::vector<Tensor>(const CustomBackward&)> backward;
   int saved_count;
-  /// When custom() was called. Gradients are often f32 while saved tensors have 16 bits: the
-  /// function needs the casts of its forward pass.
+  /// Autocast mode of the call of custom(). Gradients are often f32 while saved tensors have 16
+  /// bits: the function needs the casts of its forward pass.
   std::optional<DType> autocast;
 
   std::vector<Tensor> gradients(const Tensor& grad, const std::vector<Tensor>& saved) const {

@@ -21,7 +21,7 @@ class WeightModes {
   /// Number of times that the leaves have changed from one set to the other.
   std::uint32_t changes() const noexcept { return changes_; }
 
-  /// Whether the process has any. Without one, no weight needs to be checked.
+  /// Returns true if the process has such leaves. Without them, no weight needs to be checked.
   static bool any() noexcept { return alive_.load(std::memory_order_relaxed) > 0; }
 
  protected:

@@ -1,4 +1,4 @@
-// What this build of firn contains.
+// Parts that this build of firn contains.
 #pragma once
 
 namespace firn {

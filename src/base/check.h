@@ -12,7 +12,7 @@
 #include "firn/shape.h"
 
 namespace firn::detail {
-/// `text` in the form that `spec` has read.
+/// Writes `text` in the form that `spec` has read.
 fmt::format_context::iterator format_text(const fmt::formatter<fmt::string_view>& spec,
                                           std::string_view text, fmt::format_context& ctx);
 }  // namespace firn::detail
@@ -51,8 +51,8 @@ template <class... Args>
 
 namespace firn {
 
-/// Throws Error naming `op` unless `value` is one of the names of an enum, `type`, which go from 0
-/// to `last`. A cast makes a number that is none of them.
+/// Throws Error naming `op` unless `value` is one of the values of an enum, `type`, that have
+/// names, from 0 to `last`. A cast can make others.
 template <class Enum>
 void require_named(std::string_view op, std::string_view type, Enum value, Enum last) {
   const auto number = static_cast<std::int64_t>(value);

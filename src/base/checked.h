@@ -9,7 +9,7 @@
 
 namespace firn {
 
-/// a + b. Throws Error naming `op` if that does not fit in 64 bits.
+/// Returns a + b. Throws Error naming `op` if that does not fit in 64 bits.
 inline std::int64_t checked_sum(const char* op, std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   FIRN_CHECK(!__builtin_add_overflow(a, b, &sum), op, "use smaller sizes",
@@ -17,7 +17,7 @@ inline std::int64_t checked_sum(const char* op, std::int64_t a, std::int64_t b) 
   return sum;
 }
 
-/// a * b. Throws Error naming `op` if that does not fit in 64 bits.
+/// Returns a * b. Throws Error naming `op` if that does not fit in 64 bits.
 inline std::int64_t checked_product(const char* op, std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   FIRN_CHECK(!__builtin_mul_overflow(a, b, &product), op, "use smaller sizes",
@@ -25,9 +25,9 @@ inline std::int64_t checked_product(const char* op, std::int64_t a, std::int64_t
   return product;
 }
 
-/// How many elements the last one of a view lies behind its first one: the sum of (size - 1) *
-/// stride. Throws Error naming `op` if a stride is negative or reaches kMaxElements, or if 64 bits
-/// do not hold the sum.
+/// Returns the sum of (size - 1) * stride: how many elements the last one of a view lies behind its
+/// first one. Throws Error naming `op` if a stride is negative or reaches kMaxElements, or if 64
+/// bits do not hold the sum.
 inline std::int64_t checked_reach(const char* op, const Shape& shape, const Strides& strides) {
   std::int64_t reach = 0;
   for (int i = 0; i < shape.size(); ++i) {
@@ -39,8 +39,8 @@ inline std::int64_t checked_reach(const char* op, const Shape& shape, const Stri
   return reach;
 }
 
-/// The number of elements of a tensor of that shape. Throws Error naming `op` if a size is negative
-/// or the product of the sizes, with 1 for 0, reaches kMaxElements.
+/// Returns the number of elements of a tensor of that shape. Throws Error naming `op` if a size is
+/// negative or the product of the sizes, with 1 for 0, reaches kMaxElements.
 inline std::int64_t checked_elements(const char* op, const Shape& shape) {
   std::int64_t elements = 1, largest = 1;
   for (const std::int64_t n : shape) {

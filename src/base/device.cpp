@@ -62,8 +62,8 @@ int usable_cpus() noexcept {
 }
 
 namespace {
-/// FIRN_THREADS, or else the CPUs. num_threads() cannot throw: a wrong value is the error of the
-/// first allocation (runtime/memory/limit.h).
+/// Returns FIRN_THREADS, or else the number of CPUs. num_threads() cannot throw: the first
+/// allocation reports a wrong value (runtime/memory/limit.h).
 int initial_threads() noexcept {
   const char* const text = std::getenv("FIRN_THREADS");
   const int n = text ? detail::parse_threads(text) : 0;

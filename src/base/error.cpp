@@ -48,7 +48,7 @@ constexpr const char* kSmaller = "use a smaller batch, or release tensors that a
 constexpr std::size_t kSpare = 8192;
 std::atomic<void*> spare{std::malloc(kSpare)};
 
-/// The first one prepares the text for a heap that stays empty.
+/// Makes an OutOfMemory, which prepares the text for a heap that stays empty.
 [[maybe_unused]] const bool prepared = (OutOfMemory("", 0), true);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Objects that a process has for ever.
+// Immortal: objects that live as long as the process.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 namespace firn {
 
 /// Holds a T that is never destroyed, as a static object: tensors and threads may outlive main().
-/// It is no block of the heap, so that functions which cannot throw may make it.
+/// It does not use the heap, so functions that cannot throw may make it.
 template <class T>
 class Immortal {
  public:

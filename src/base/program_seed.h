@@ -5,7 +5,7 @@
 
 namespace firn {
 
-/// What manual_seed() sets on the main thread beside that thread's own stream.
+/// State that manual_seed() sets on the main thread besides that thread's own stream.
 struct ProgramSeed {
   std::uint64_t seed = 0;
   std::uint64_t next_thread = 1;  ///< number of the next thread that begins to draw

@@ -1,4 +1,4 @@
-// How n things are divided among ranks. Optimizers and loaders divide alike.
+// Shares of n things for ranks, which optimizers and loaders use alike.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@ struct Share {
   std::int64_t size() const noexcept { return last - first; }
 };
 
-/// A rank's share of `n` in chunks of `quantum`, which stay whole but for the last one. The first
-/// ranks have a chunk more if the shares cannot be equal.
+/// Returns a rank's share of `n` in chunks of `quantum`; only the last chunk may be smaller. The
+/// first ranks have a chunk more if the shares cannot be equal.
 inline Share share_of(std::int64_t n, int rank, int ranks, std::int64_t quantum = 1) noexcept {
   const std::int64_t runs = n / quantum + (n % quantum != 0 ? 1 : 0);
   const auto begin = [&](std::int64_t r) {

@@ -1,4 +1,4 @@
-// Elements of the other byte order.
+// Converts elements of the other byte order.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@ namespace {
 
 class OnThread final : public Beside {
  public:
-  /// All ranks have one color: the same group once more.
+  /// Splits the group with one color for all ranks, which gives a second group of the same ranks.
   explicit OnThread(const Group& group)
       : group_(group.split(0, group.rank())), thread_([this] { work(); }) {}
   ~OnThread() override {
@@ -29,7 +29,7 @@ class OnThread final : public Beside {
     thread_.join();
   }
 
-  /// By the transport itself: the rank's thread may look at the tensor's counters meanwhile.
+  /// Calls the transport directly: the rank's thread may read the tensor's counters meanwhile.
   void begin_all_reduce(const Tensor& x) override {
     add([x, data = x.mutable_view().data](const Group& group) {
       Transport& transport = *GroupAccess::transport(group);
@@ -37,7 +37,7 @@ class OnThread final : public Beside {
         transport.run({.kind = CallKind::all_reduce, .dtype = x.dtype(), .count = x.numel()}, data,
                       data);
       } catch (...) {
-        if (transport.keeps_memory()) x.storage()->retain();  // nobody gives it back
+        if (transport.keeps_memory()) x.storage()->retain();  // the memory is never freed
         throw;
       }
     });
@@ -69,7 +69,7 @@ class OnThread final : public Beside {
     for (;;) {
       changed_.wait(lock, [this] { return stop_ || done_ < begun_.size(); });
       if (stop_) return;
-      const Calls& next = begun_[done_];  // of a deque: it stays where it is
+      const Calls& next = begun_[done_];  // a deque's elements do not move
       if (!failure_) {
         lock.unlock();
         std::exception_ptr thrown;
@@ -87,10 +87,10 @@ class OnThread final : public Beside {
   }
 
   const Group group_;
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<Calls> begun_;
-  std::size_t done_ = 0;  // of these
+  std::size_t done_ = 0;  // number of finished calls in begun_
   std::exception_ptr failure_;
   bool stop_ = false;
   std::thread thread_;
@@ -101,7 +101,7 @@ class OnStream final : public Beside {
   explicit OnStream(const Group& group) : group_(group), side_(group.device()) {}
 
   void begin_all_reduce(const Tensor& x) override {
-    if (runtime::dry_run()) return group_.all_reduce(x);  // which plans its memory
+    if (runtime::dry_run()) return group_.all_reduce(x);  // plans its memory
     Event computed;
     computed.record(current_stream(group_.device()));
     computed.block(side_);

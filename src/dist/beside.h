@@ -1,5 +1,5 @@
-// Sums that ranks exchange while they compute: on a thread with a group of its own, or on a stream
-// of the device.
+// Overlapped exchanges: ranks sum tensors while they compute. A thread with a group of its own does
+// it on the CPU, and a stream on a device.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,16 @@ class Beside {
   virtual ~Beside() = default;
   /// Begins all_reduce(x). All ranks begin the same ones in the same order.
   virtual void begin_all_reduce(const Tensor& x) = 0;
-  /// The same of calls of a group of these ranks, with tensors that nobody else touches.
+  /// Begins `calls` with a group of these ranks. No other code touches their tensors meanwhile.
   virtual void begin(std::function<void(const Group&)> calls) = 0;
-  /// What is done from now on comes after all that were begun. Of a thread it also waits for them,
-  /// and throws what the first one has thrown; a device throws at the host's next wait.
+  /// Orders all later work after the calls that were begun. On the CPU it also waits for them, and
+  /// throws their first exception. On a device an error is thrown at the host's next wait.
   virtual void end() = 0;
 };
 
-/// Whether exchange_beside() works for the group.
+/// Returns true if exchange_beside() works for the group.
 bool can_exchange_beside(const Group& group) noexcept;
-/// A call of all ranks.
+/// Starts overlapped exchanges with the group. All ranks call it.
 std::unique_ptr<Beside> exchange_beside(const Group& group);
 
 }  // namespace firn::dist

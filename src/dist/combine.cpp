@@ -40,7 +40,7 @@ void combine(DType dtype, Reduce op, void* into, const void* from, std::int64_t 
       return combine_as<std::int32_t>(op, into, from, count);
     case DType::i64:
       return combine_as<std::int64_t>(op, into, from, count);
-    default:  // can_combine() leaves u8
+    default:  // u8: can_combine() allows no other
       return combine_as<std::uint8_t>(op, into, from, count);
   }
 }

@@ -1,4 +1,4 @@
-// How an optimizer learns of a group: its ranks are compared, and it is given a way to reach them.
+// distribute(): compares the ranks' optimizers, and gives each a way to reach the other ranks.
 #include "firn/dist/distribute.h"
 
 #include <fmt/format.h>
@@ -84,25 +84,25 @@ class GroupPeers final : public autograd::Peers {
   }
 
   Group group_, host_;
-  Tensor failed_, all_failed_;      ///< u8: of this rank; of all
+  Tensor failed_, all_failed_;      ///< u8: outcomes of this rank, and of all ranks
   std::unique_ptr<Beside> beside_;  ///< null: sums are exchanged before the rank goes on
 };
 
-/// Runs what needs no other rank. If it throws on one, all throw.
+/// Runs `function`, which needs no other rank. If it throws on one rank, all ranks throw.
 template <class Fn>
 void on_every_rank(const Group& group, const Fn& function) {
   const GroupPeers peers(group.host());
   autograd::on_every_rank(kOp, &peers, function);
 }
 
-/// The hash of a tensor's values, whatever its strides.
+/// Returns a hash of a tensor's values that does not depend on its strides.
 std::int64_t hash_of(const Tensor& t) {
   const Tensor sum = zeros({1}, DType::i64, t.device());
   if (t.numel() > 0) kernels::value_hash(t.view(), sum.mutable_view(), current_stream(t.device()));
   return sum.to_vector<std::int64_t>()[0];
 }
 
-/// Every rank's `mine`, rank after rank.
+/// Returns every rank's `mine`, in the order of ranks.
 std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int64_t>& mine) {
   const auto n = static_cast<std::int64_t>(mine.size());
   const Tensor part = zeros({n}, DType::i64, Device::cpu());
@@ -113,7 +113,7 @@ std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int6
   return {begin, begin + all.numel()};
 }
 
-/// What must be the same on all ranks, a line for each thing.
+/// Describes everything that must be equal on all ranks, one item a line.
 std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::NamedState>& state,
                     const DistributeOptions& options, bool overlap = false) {
   const auto& step = optim::OptimizerAccess::impl(optimizer).options;
@@ -121,12 +121,12 @@ std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::
       "{}, {} micro-steps per step, max_skips {}, ZeRO stage {}, {} overlap, {} broadcast",
       optim::describe_settings(optimizer), optimizer.cycle_length(), step.max_skips, options.zero,
       overlap ? "with" : "without", options.broadcast ? "with" : "without");
-  // Each rank has a device of its own.
+  // Devices are left out, since each rank has its own.
   for (const auto& [name, t] : state) out += fmt::format("\n{} {} {}", name, t.shape(), t.dtype());
   return out;
 }
 
-/// Every rank's text.
+/// Returns every rank's text.
 std::vector<std::string> gather(const Group& group, const std::string& mine) {
   const auto lengths = gather(group, std::vector{static_cast<std::int64_t>(mine.size())});
   const std::int64_t most = *std::max_element(lengths.begin(), lengths.end());
@@ -142,7 +142,7 @@ std::vector<std::string> gather(const Group& group, const std::string& mine) {
   return out;
 }
 
-/// The first line in which the two differ.
+/// Returns the first line of each text in which the two differ.
 std::pair<std::string, std::string> difference(const std::string& a, const std::string& b) {
   const std::size_t at = static_cast<std::size_t>(
       std::mismatch(a.begin(),
@@ -180,7 +180,7 @@ void require_alike(const Group& group, const std::string& kind) {
   }
 }
 
-/// State that is no parameter's: learning rate, loss scale, counters.
+/// Returns true for state of the optimizer itself: learning rate, loss scale, counters.
 bool is_of_optimizer(const optim::NamedState& s) {
   return s.name == "step_state" || s.name == "loss_scale" || s.name == "schedule" ||
          s.name == "cycle";
@@ -202,7 +202,7 @@ void require_equal(const Group& group, const std::vector<optim::NamedState>& sta
                  "{} of rank {} has other values than that of rank 0", state[i].name, r);
 }
 
-/// The tensors become those of rank 0.
+/// Overwrites the tensors with those of rank 0.
 void broadcast(const Group& group, const std::vector<optim::NamedState>& state) {
   std::vector<Tensor> flat;
   on_every_rank(group, [&] {
@@ -225,7 +225,7 @@ void require_one_device(const optim::OptimizerImpl& impl, const Group& group) {
              group.device());
 }
 
-/// Refuses an overlap that could not be on any group.
+/// Throws Error for an overlap that no group can have.
 void check_overlap(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
   if (!options.overlap.value_or(false)) return;
   FIRN_CHECK(impl.options.exact.quantum == 0 || options.zero == 3, kOp,
@@ -236,7 +236,7 @@ void check_overlap(const optim::OptimizerImpl& impl, const DistributeOptions& op
              "overlap is set, and ZeRO stage 2 exchanges gradients within the pass");
 }
 
-/// Whether gradients are exchanged beside the backward pass.
+/// Returns true if communication is overlapped. Throws Error if overlap is set and impossible.
 bool overlaps(const optim::OptimizerImpl& impl, const Group& group,
               const DistributeOptions& options) {
   // With sharded weights, the next ones are gathered ahead of time.
@@ -249,19 +249,19 @@ bool overlaps(const optim::OptimizerImpl& impl, const Group& group,
   return true;
 }
 
-/// The same values on all ranks of the group, or those of its first.
+/// Checks that values are equal on all ranks, or overwrites them with those of the first rank.
 void make_equal(const Group& group, const std::vector<optim::NamedState>& state,
                 const DistributeOptions& options) {
   options.broadcast ? broadcast(group, state) : require_equal(group.host(), state);
 }
 
-/// A number for the optimizer, the same on all ranks.
+/// Returns a number for the optimizer that is equal on all ranks.
 std::int64_t number_of_all(const Group& group) {
   static std::atomic<std::int64_t> made{0};
   return gather(group, std::vector{++made})[0];
 }
 
-/// What both forms of distribute() check first.
+/// Makes the first checks of both forms of distribute().
 void begin(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
   impl.require_outside_cycle("distribute()");
   FIRN_CHECK(!runtime::planning(), kOp, "call it before the step that is planned",
@@ -273,8 +273,8 @@ void begin(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
              impl.extension->copies()->size());
 }
 
-/// The step that the optimizer makes with the copies of the model on other ranks; `model` are those
-/// that have the rest of it, or null.
+/// Returns the optimizer's step with the copies of the model on other ranks. `model` has the ranks
+/// that have the rest of the model, or is null.
 std::unique_ptr<optim::ReplicatedStep> step_with(optim::OptimizerImpl& impl,
                                                  const std::shared_ptr<const GroupPeers>& copies,
                                                  const std::shared_ptr<const GroupPeers>& model,
@@ -300,7 +300,7 @@ void set_ranks(optim::OptimizerImpl& impl, std::unique_ptr<optim::StepExtension>
 
 // ---- Ranks that have the rest of the model ----
 
-/// Throws Error if a rule needs the whole of a divided parameter: its norm, or its rows and
+/// Throws Error if a rule needs the whole of a sharded parameter: its norm, or its rows and
 /// columns.
 void require_elementwise(const optim::OptimizerImpl& impl,
                          const std::vector<std::uint8_t>& divided) {
@@ -316,13 +316,13 @@ void require_elementwise(const optim::OptimizerImpl& impl,
   }
 }
 
-/// The number of the parameter that an entry of the state is of: "parameters.<i>.weight". -1: none.
+/// Returns the index in a state entry's name, "parameters.<i>.weight", or -1 if it has none.
 std::int64_t parameter_of(const std::string& name) {
   constexpr std::string_view kPrefix = "parameters.";
   return name.starts_with(kPrefix) ? std::stoll(name.substr(kPrefix.size())) : -1;
 }
 
-/// The entries for which keep(entry) holds.
+/// Returns the entries for which keep(entry) holds.
 template <class Keep>
 std::vector<optim::NamedState> some_of(const std::vector<optim::NamedState>& state,
                                        const Keep& keep) {
@@ -332,7 +332,7 @@ std::vector<optim::NamedState> some_of(const std::vector<optim::NamedState>& sta
   return out;
 }
 
-/// kind_of(), and which parameters are divided.
+/// Returns kind_of() with a line for each parameter that says if it is sharded.
 std::string kind_of_part(const optim::Optimizer& optimizer,
                          const std::vector<optim::NamedState>& state,
                          const std::vector<std::uint8_t>& divided,
@@ -343,7 +343,7 @@ std::string kind_of_part(const optim::Optimizer& optimizer,
   return out;
 }
 
-/// Refuses what a mesh that divides the model cannot do.
+/// Throws Error for options that a mesh with a sharded model does not support.
 void check_mesh(const optim::OptimizerImpl& impl, const Mesh& mesh,
                 const DistributeOptions& options) {
   FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
@@ -358,7 +358,7 @@ void check_mesh(const optim::OptimizerImpl& impl, const Mesh& mesh,
              options.zero, mesh.pp().size());
 }
 
-/// Over copies of the whole model. require_whole() throws if this rank has less.
+/// Distributes over copies of the whole model. require_whole() throws if this rank has less.
 void distribute_copies(optim::Optimizer& optimizer, const Group& group,
                        const DistributeOptions& options,
                        const std::function<void()>& require_whole) {
@@ -389,7 +389,7 @@ void distribute_copies(optim::Optimizer& optimizer, const Group& group,
                             options.zero, number_of_all(host)));
 }
 
-/// Over copies of a model of which each rank has a part.
+/// Distributes over copies of a model, of which each rank has a shard or a stage.
 void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
                       const DistributeOptions& options) {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
@@ -413,7 +413,7 @@ void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
   };
   const Group host = mesh.all().host();
   require_no_cycles(host, impl);
-  // Stages have other parameters; parts and copies of a stage have the same.
+  // Stages have different parameters; shards and copies of a stage have equal lists.
   require_alike(host, kind_of(optimizer, {}, options));
   for (const Group& same : {mesh.dp(), mesh.tp()})
     require_alike(same.host(), kind_of_part(optimizer, state, divided, options));

@@ -1,4 +1,4 @@
-// Groups: what tensors a collective takes, and the group of one rank.
+// Group: checks the tensors that collectives take. Also the group of one rank.
 #include "firn/dist/group.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class One final : public Transport {
   void run(const Call& call, const void* from, void* to) override {
     if (from != to && call.count > 0) std::memcpy(to, from, call.bytes());
   }
-  void give_up(std::string_view) noexcept override {}  // nobody waits
+  void give_up(std::string_view) noexcept override {}  // no other rank waits
 };
 
 const std::shared_ptr<Transport>& one() {
@@ -65,7 +65,7 @@ void check_parts(const char* op, const Tensor& whole, const Tensor& part, int pa
              describe(part));
 }
 
-/// Throws unless the two are apart, or `part` is part `rank` of `whole`.
+/// Throws unless the two do not overlap, or `part` is part `rank` of `whole`.
 void check_own_part(const char* op, const Tensor& whole, const Tensor& part, int rank) {
   if (!share_memory(whole.view(), part.view())) return;
   const auto* own =
@@ -80,7 +80,7 @@ void run(Transport& transport, const Call& call, const Tensor& from, const Tenso
   try {
     transport.run(call, from.view().data, to.mutable_view().data);
   } catch (...) {
-    if (transport.keeps_memory()) {  // one more reference, which nobody gives back
+    if (transport.keeps_memory()) {  // takes a reference that is never released
       from.storage()->retain();
       to.storage()->retain();
     }
@@ -88,7 +88,7 @@ void run(Transport& transport, const Call& call, const Tensor& from, const Tenso
   }
 }
 
-/// One direction of a message with rank `peer`, checked.
+/// Returns one direction of a message with rank `peer`, after checking it.
 Talk talk_of(const char* op, const Group& group, const Tensor& x, int peer, CallKind kind) {
   check_tensor(op, x, group.device());
   FIRN_CHECK(peer >= 0 && peer < group.size(), op, "ranks count from 0", "rank {} of {} ranks",

@@ -1,4 +1,4 @@
-// Ranks as threads: their start, what each begins with, and which exception comes out.
+// run_local(): starts ranks as threads, sets their random streams, and picks the exception.
 #include "firn/dist/local.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class LocalTransport final : public Transport {
   const int rank_;
 };
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 struct Run {
   enum Gate : int { closed, open, cancelled };
 
@@ -54,7 +54,7 @@ struct Run {
   const int threads;
   std::vector<Group> groups;
   std::vector<std::exception_ptr> thrown;
-  std::atomic<int> gate{closed};  // no rank begins before all threads are there
+  std::atomic<int> gate{closed};  // no rank begins before all threads exist
 };
 
 void be_rank(Run& run, int rank) {
@@ -63,7 +63,7 @@ void be_rank(Run& run, int rank) {
   auto& thrown = run.thrown[static_cast<std::size_t>(rank)];
   try {
     const NumThreadsScope limit(run.threads);
-    seed_thread(0);  // or the stream would use up a number of the program's threads
+    seed_thread(0);  // otherwise the stream would take one of the program's thread numbers
     default_generator().set({run.stream.seed, run.stream.offset});
     run.function(run.groups[static_cast<std::size_t>(rank)]);
     run.world->leave(rank, nullptr);
@@ -76,7 +76,7 @@ void be_rank(Run& run, int rank) {
   }
 }
 
-/// Starts the ranks and waits for them; either all run or none.
+/// Starts the ranks and waits for them. Either all ranks run or none does.
 void run_ranks(Run& run, int ranks) {
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(ranks));
@@ -108,7 +108,7 @@ bool is_rank_error(const std::exception_ptr& thrown) {
   }
 }
 
-/// What came out of the ranks: null, or the exception to throw.
+/// Runs the ranks. Returns the exception to throw, or null.
 std::exception_ptr run_all(int ranks, const std::function<void(const Group&)>& rank,
                            const LocalOptions& options) try {
   const int threads = options.threads > 0 ? options.threads : std::max(1, num_threads() / ranks);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kOp = "Mesh";
 
-/// Ranks that disagree would wait for each other in groups that do not fit.
+/// Throws Error if ranks disagree: they would wait for each other in groups that do not fit.
 void require_alike(const Group& all, const MeshSizes& s) {
   const Tensor mine = empty({3}, DType::i64, Device::cpu());
   const Tensor given = empty({3 * all.size()}, DType::i64, Device::cpu());
@@ -32,7 +32,7 @@ Mesh::Mesh(const Group& all, const MeshSizes& sizes) : sizes_(sizes), all_(all) 
   require_alike(all, sizes);
   FIRN_CHECK(sizes.dp >= 1 && sizes.tp >= 1 && sizes.pp >= 1, kOp, "1 is the default",
              "dp = {}, tp = {} and pp = {} must be positive", sizes.dp, sizes.tp, sizes.pp);
-  const double product = 1.0 * sizes.dp * sizes.tp * sizes.pp;  // no overflow
+  const double product = 1.0 * sizes.dp * sizes.tp * sizes.pp;  // cannot overflow
   FIRN_CHECK(product == all.size(), kOp, "the product of the sizes is the number of ranks",
              "dp = {} times tp = {} times pp = {} is {}, and the group has {} ranks", sizes.dp,
              sizes.tp, sizes.pp, product, all.size());

@@ -1,4 +1,4 @@
-// Calls in words, and whether all ranks make the same one.
+// Texts for calls, and the check that all ranks make the same call.
 #include "dist/transport.h"
 
 #include <algorithm>

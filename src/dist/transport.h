@@ -1,4 +1,4 @@
-// What carries the bytes of a group: one rank's end of it. group.cpp has checked the tensors.
+// Transport: one rank's end of a group, which carries its bytes. group.cpp has checked the tensors.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace firn::dist {
 
-/// A deadline, as a clock can count it: at most 31 years.
+/// Converts a deadline to the clock's unit, at most 31 years.
 inline std::chrono::steady_clock::duration seconds(double s) noexcept {
   constexpr double kLongest = 1e9;
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -31,10 +31,10 @@ enum class CallKind : std::uint8_t {
   all_to_all,
   broadcast,
   barrier,
-  send,  // between two ranks, as is recv
+  send,  // between two ranks, like recv
   recv
 };
-/// "all_reduce" and so on: a text that is never freed.
+/// Returns "all_reduce" and so on: a text that is never freed.
 const char* to_string(CallKind kind) noexcept;
 
 /// A collective as all ranks must make it, or one rank's side of a message. Transports exchange it
@@ -44,38 +44,38 @@ struct Call {
   DType dtype = DType::u8;
   Reduce reduce = Reduce::sum;
   std::uint8_t of_split = 0;  ///< 1: an all_gather that Group::split() makes
-  std::int32_t root = 0;      ///< of a broadcast; of a send or recv the other rank
-  std::int64_t count = 0;     ///< elements of one part; of the tensor where there are no parts
+  std::int32_t root = 0;      ///< broadcast's root; the other rank of a send or recv
+  std::int64_t count = 0;     ///< elements of one part, or of the tensor if it has no parts
 
   bool operator==(const Call&) const = default;
   std::size_t bytes() const noexcept { return static_cast<std::size_t>(count) * size_of(dtype); }
 };
 static_assert(sizeof(Call) == 16);
 
-/// "all_reduce(max) of 5 f32", "broadcast from rank 2 of 0 i64", "barrier".
+/// Describes a call: "all_reduce(max) of 5 f32", "broadcast from rank 2 of 0 i64", "barrier".
 std::string describe(const Call& call);
 
-/// "rank 2"; in a group that was split off, "rank 2 (rank 5 of all)": `of_all` has the numbers of
-/// its ranks in the first group, and is empty for that one.
+/// Names a rank: "rank 2", or in a group that was split off "rank 2 (rank 5 of all)". `of_all` has
+/// the numbers of its ranks in the first group, and is empty for the first group.
 std::string name_of(int rank, std::span<const int> of_all);
 
 /// Throws RankError on each rank if the ranks' calls are not all the same. Its peer is the first
-/// rank whose call is another one than that of `rank`.
+/// rank whose call differs from that of `rank`.
 void check_same(int rank, std::span<const Call> calls, std::span<const int> of_all);
 
-/// Throws RankError of `rank` for its send or recv that meets another dtype or number of elements,
-/// or a call that goes the same way.
+/// Throws RankError for `rank`, whose send or recv does not fit the other side. The dtype or the
+/// number of elements differs, or both go the same way.
 [[noreturn]] void throw_unlike(int rank, const Call& own, const Call& other,
                                std::span<const int> of_all);
 
-/// A group that is split off, as one of its ranks knows it.
+/// One part of a split, as one of its ranks knows it.
 struct SplitPart {
-  int index = 0;             ///< of the part, from 0; the same number for no other part
+  int index = 0;             ///< the part's index from 0, different for each part
   int rank = 0;              ///< this rank's number in it
-  std::vector<int> members;  ///< the numbers that its ranks have in the group which is split
+  std::vector<int> members;  ///< the numbers that its ranks have in the group that is split
 };
 
-/// One direction of a message: `call` is a send of what `from` has, or a recv into `to`.
+/// One direction of a message: `call` is a send of `from`, or a recv into `to`.
 struct Talk {
   Call call;
   const void* from = nullptr;
@@ -90,11 +90,11 @@ class Transport {
   virtual int size() const noexcept = 0;
   virtual std::string_view kind() const noexcept = 0;
   virtual double deadline() const noexcept = 0;
-  /// Where tensors are.
+  /// Device of the tensors.
   virtual Device device() const noexcept { return Device::cpu(); }
-  /// The same ranks with tensors on the CPU; empty: these are.
+  /// Returns the CPU group of the same ranks, or nullopt if this group is already on the CPU.
   virtual std::optional<Group> host() { return std::nullopt; }
-  /// Before `call` is made over host(): throws RankError if other ranks make another call here.
+  /// Called before `call` is made over host(). Throws RankError if another rank's call differs.
   virtual void announce(const Call&) {}
 
   /// Makes `call` with all others. `from` and `to` have `call.count` elements each, but for
@@ -104,34 +104,34 @@ class Transport {
   ///   all_gather              `to` has size() times as many; `from` is apart from it, or is its
   ///                           own part
   ///   all_to_all              both have size() times as many, and are apart
-  /// Null pointers are only for nothing. Throws RankError, std::bad_alloc.
+  /// A pointer is null only if it has no elements. Throws RankError, std::bad_alloc.
   virtual void run(const Call& call, const void* from, void* to) = 0;
-  /// In a dry run: allocates and releases what run() would on device().
+  /// Allocates and releases what run() would on device(), in a dry run.
   virtual void plan(const Call&) {}
 
   /// Sends, receives, or does both at once: at most one message of each kind. Returns when the
-  /// other ranks have them, or (processes) when the memory may be used again. Throws RankError,
-  /// std::bad_alloc; by itself Error: this kind of group has no messages.
+  /// others have the messages or, between processes, when the memory may be used again. Throws
+  /// RankError, std::bad_alloc. The default throws Error: this kind of group has no messages.
   virtual void talk(std::span<const Talk> talks);
-  /// This rank's place in a part of the group. All ranks have come to the same split, and each
-  /// calls this for its own part. By itself throws Error: this kind of group cannot be split.
+  /// Returns this rank's end of its part of the group. All ranks have agreed on the split, and each
+  /// calls this for its part. The default throws Error: this kind of group cannot be split.
   virtual std::shared_ptr<Transport> split(const SplitPart& part);
 
-  /// This rank cannot go on with what the others wait for, since `why`: from now on calls throw
-  /// RankError on all ranks, and those that wait do so at once.
+  /// Reports that this rank cannot continue, because of `why`. From now on calls throw RankError on
+  /// all ranks, and calls that wait throw at once.
   virtual void give_up(std::string_view why) noexcept = 0;
 
-  /// Whether a thread may make calls of this group while another one makes calls of another.
+  /// True if a thread may make calls of this group while another one makes calls of another group.
   virtual bool is_concurrent() const noexcept { return false; }
-  /// Whether a network carries the bytes, so that a rank gains by computing meanwhile.
+  /// True if a network carries the bytes, so that a rank gains by computing meanwhile.
   virtual bool is_far() const noexcept { return false; }
 
-  /// Whether a call that threw may go on to read and write its memory. The memory must then live
-  /// as long as the process.
+  /// True if a call that threw may still read and write its memory. The memory must then live as
+  /// long as the process.
   virtual bool keeps_memory() const noexcept { return false; }
 };
 
-/// For firn's own parts that are not the group's functions.
+/// Gives firn's parts outside of Group the transport of a group.
 struct GroupAccess {
   static const std::shared_ptr<Transport>& transport(const Group& group) {
     return group.transport_;

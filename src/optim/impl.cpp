@@ -134,7 +134,7 @@ void Optimizer::Impl::set_ranks(std::unique_ptr<StepExtension> ranks) {
     extension = std::move(ranks);
 }
 
-// ---- What must hold ----
+// ---- Checks ----
 
 void Optimizer::Impl::check_ready() {
   // A dry run can read nothing, so writes from outside are taken over after it.

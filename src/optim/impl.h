@@ -101,7 +101,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   StepReport step();
   StepReport flush(Partial partial);
   void zero_grad();
-  /// Counts a call of step(). Returns whether it ends the cycle.
+  /// Counts a call of step(). Returns true if it ends the cycle.
   bool count_call();
   /// Makes the decision and the update.
   StepReport end_cycle();
@@ -146,8 +146,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   void no_samples();
   /// Does the part that all micro-steps begin with.
   void begin_micro_step();
-  /// Reads what the kernels have summed over the cycle. This and set_seed_sums() wait for the
-  /// device.
+  /// Reads the sums that the kernels have formed over the cycle. This and set_seed_sums() wait for
+  /// the device.
   math::SeedSums seed_sums() const;
   void set_seed_sums(const math::SeedSums& sums) const;
 
@@ -155,7 +155,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// list.
   void set_ranks(std::unique_ptr<StepExtension> ranks);
 
-  // ---- What must hold (impl.cpp) ----
+  // ---- Checks (impl.cpp) ----
 
   /// Throws Error if the optimizer cannot continue the cycle. Before that, takes over state and
   /// weights that were written from outside.

@@ -17,16 +17,16 @@
 
 namespace firn::optim {
 
-/// The options of the step, in which automatic ones have been settled.
+/// Returns the options of the step, in which automatic ones have been settled.
 const StepOptions& options_of(const Optimizer& optimizer);
-/// The name that errors use, for example "AdamW".
+/// Returns the name that errors use, for example "AdamW".
 const std::string& name_of(const Optimizer& optimizer);
 Device device_of(const Optimizer& optimizer);
-/// The host's position in the cycle.
+/// Returns the host's position in the cycle.
 const Progress& progress_of(const Optimizer& optimizer);
-/// The ranks that make its steps together. Both pointers are null if there is one process.
+/// Returns the ranks that make its steps together. Both pointers are null for one process.
 autograd::StepRanks ranks_of(const Optimizer& optimizer);
-/// Whether weights are sharded (ZeRO stage 3).
+/// Returns true if weights are sharded (ZeRO stage 3).
 bool weights_sharded(const Optimizer& optimizer);
 /// Runs part(), which continues a cycle and may end it. If it throws, the other ranks of the step
 /// throw when their part ends.
@@ -34,11 +34,11 @@ void part_of_cycle(Optimizer& optimizer, const std::function<void()>& part);
 /// Throws Error if a cycle is under way, or if the function of a call that makes a cycle is
 /// running.
 void require_no_cycle(Optimizer& optimizer, const char* call);
-/// A handle to an optimizer that may be moved or destroyed meanwhile. lock() returns null if it is
-/// gone.
+/// Returns a handle to an optimizer that may be moved or destroyed meanwhile. lock() returns null
+/// if it is gone.
 std::weak_ptr<OptimizerImpl*> handle_of(const Optimizer& optimizer);
-/// The position in the cycle that a captured step depends on: whether a call of step() is the
-/// first of its cycle, and whether it is the last.
+/// The position in the cycle that a captured step depends on: true for the first and for the last
+/// call of step() in the cycle.
 struct CapturePlace {
   bool first = false, last = false;
 };
@@ -50,7 +50,7 @@ void show_training_weights(OptimizerImpl& impl);
 struct SavedState {
   std::vector<StateEntry> entries;
   std::string not_saved;  ///< why it cannot be saved now; empty: it can be saved
-  bool in_batch = false;  ///< whether this is a save within a batch of exact mode
+  bool in_batch = false;  ///< true for a save within a batch of exact mode
   std::optional<RandomKey> random_in_batch = {};  ///< random stream before that batch
   std::string place;  ///< part of the model that this rank has; empty: all of it
 };

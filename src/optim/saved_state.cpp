@@ -34,7 +34,7 @@ void adopt_gradients(OptimizerImpl& impl) {
   impl.now.parts_held = true;
 }
 
-/// Takes over the rest of the state. Returns whether one was copied in since the last call.
+/// Takes over the rest of the state. Returns true if one was copied in since the last call.
 bool adopt_rest(OptimizerImpl& impl) {
   const std::uint32_t version = version_of_state(impl);
   if (version == impl.notes.state_version || impl.hooks.capturing()) return false;

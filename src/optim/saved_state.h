@@ -17,12 +17,12 @@ std::vector<StateEntry> state_of(OptimizerImpl& impl, const autograd::Peers* pee
 /// Sets `impl.state_of_all` on rank 0 to the state with the cycle of all ranks. All ranks make this
 /// call. If it throws on one, it throws on all.
 void gather_state(OptimizerImpl& impl);
-/// Says why a run could not continue from the current state. Empty if it could.
+/// Returns why a run could not continue from the current state, or "" if it could.
 std::string why_not_saved(const OptimizerImpl& impl);
 /// Takes over a state that was copied in since the last call. Throws Error if it is not the
 /// state of an optimizer of this kind.
 void adopt_state(OptimizerImpl& impl);
-/// Changes if a tensor of the state that belongs to no parameter is written from outside.
+/// Returns a version that changes if state that belongs to no parameter is written from outside.
 std::uint32_t version_of_state(const OptimizerImpl& impl) noexcept;
 
 }  // namespace firn::optim

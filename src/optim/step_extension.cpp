@@ -163,7 +163,7 @@ void StepExtension::end_exchange() {
   if (next_) next_->end_exchange();
 }
 
-// ---- What is kept ----
+// ---- Kept state ----
 
 void StepExtension::state_adopted() {
   if (next_) next_->state_adopted();

@@ -71,7 +71,7 @@ class StepExtension {
   StepExtension(const StepExtension&) = delete;
   StepExtension& operator=(const StepExtension&) = delete;
 
-  /// The first extension of this kind from here on, or null.
+  /// Returns the first extension of this kind from here on, or null.
   template <class Kind>
   Kind* find() noexcept {
     for (StepExtension* e = this; e; e = e->next_.get())
@@ -81,13 +81,13 @@ class StepExtension {
   /// Replaces all extensions behind this one by `next`, which must not be null.
   void extend(std::unique_ptr<StepExtension> next) noexcept { next_ = std::move(next); }
 
-  /// The ranks that make the step together. Both pointers are null if there is one process.
+  /// Returns the ranks that make the step together. Both pointers are null for one process.
   virtual autograd::StepRanks ranks() const noexcept;
-  /// The ranks that have the same parameters and other samples, or null.
+  /// Returns the ranks that have the same parameters and other samples, or null.
   const autograd::Peers* copies() const noexcept { return ranks().copies; }
   /// Runs fn() on all ranks. If it throws on one, it throws on all.
   void together(const std::function<void()>& fn) const;
-  /// This rank's share of n samples or chunks.
+  /// Returns this rank's share of n samples or chunks.
   Share share_of(std::int64_t n) const noexcept;
 
   /// Describes the part of the model that this process has; empty if it has all of it.
@@ -125,15 +125,14 @@ class StepExtension {
   /// Draws the random numbers of a cycle that begins here without run_batch(): a replayed cycle, or
   /// one that only other ranks have begun.
   virtual void draw_for_cycle() noexcept;
-  /// Whether an attempt that ran out of memory may be repeated with smaller micro-batches.
+  /// Returns true if an attempt that ran out of memory may be repeated with smaller micro-batches.
   virtual bool may_try_again() const noexcept;
-  /// Reports that this rank ran out of memory, and whether it tries again. Throws if other ranks
-  /// cannot.
+  /// Reports that this rank ran out of memory, and if it tries again. Throws if other ranks cannot.
   virtual void agree_to_retry(bool again);
 
   // ---- The end of a cycle ----
 
-  /// Whether no rank has a cycle that flush() could end.
+  /// Returns true if no rank has a cycle that flush() could end.
   virtual bool nothing_to_flush();
   /// Turns the cycle's sums into those of all ranks. Throws on every rank or on none.
   virtual void combine();
@@ -154,7 +153,7 @@ class StepExtension {
   /// Combines the layers' states of the cycle over all ranks, and waits for a device's exchanges.
   virtual void end_exchange();
 
-  // ---- What is kept ----
+  // ---- Kept state ----
 
   /// Called after a state that was copied in was taken over.
   virtual void state_adopted();
@@ -162,19 +161,19 @@ class StepExtension {
   virtual void take_over_weights();
   /// Changes what Optimizer::state() returns.
   virtual void extend_state(std::vector<StateEntry>& state);
-  /// Entries that a file of save_run() may have beside the state.
+  /// Returns entries that a file of save_run() may have besides the state.
   virtual std::vector<StateEntry> entries_in_file();
   /// Puts the cycle of all ranks into `state`. All ranks make this call.
   virtual void add_cycle_of_all(std::vector<StateEntry>& state);
   /// Says why the cycle cannot be saved. Empty if it can.
   virtual std::string why_not_saved() const;
-  /// Whether a save now would fall within a batch, and the random stream before that batch.
+  /// Tells if a save now would fall within a batch, and the random stream before that batch.
   struct InBatch {
     bool yes = false;
     std::optional<RandomKey> random = {};
   };
   virtual InBatch in_batch() const noexcept;
-  /// The random numbers of the cycle, if ranks must agree on where these begin.
+  /// Returns the random numbers of the cycle, if ranks must agree on where these begin.
   virtual std::optional<RandomKey> random_of_cycle() const noexcept;
   /// While the result lives, this rank has all weights. Null if it always has.
   virtual std::shared_ptr<void> hold_weights();

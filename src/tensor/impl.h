@@ -18,8 +18,8 @@ class GraphNode : public RefCounted {
   virtual void dispose() noexcept = 0;
 };
 
-/// Geometry over a storage, and the tensor's place in the autograd graph. Held by intrusive
-/// reference; memory comes from a per-thread free list, so making a view costs no heap traffic.
+/// Geometry over a storage, and the tensor's place in the autograd graph. Intrusive references hold
+/// it. Its memory comes from a per-thread free list, so making a view costs no heap traffic.
 class TensorImpl : public RefCounted {
  public:
   TensorImpl(Ref<Storage> s, const Shape& sh, const Strides& st, std::int64_t off, DType t)
@@ -30,7 +30,7 @@ class TensorImpl : public RefCounted {
     memory::pool_release(p, bytes);
   }
 
-  /// Throws if the memory is lent and cannot come (Storage::lend()).
+  /// Throws if the memory is absent and cannot be fetched (Storage::lend()).
   void* data() const {
     if (storage->is_absent()) [[unlikely]]
       storage->fetch();
@@ -42,7 +42,7 @@ class TensorImpl : public RefCounted {
   Strides strides;
   std::int64_t offset;  ///< elements from the storage's start
   DType dtype;
-  /// A parameter of which this rank has a part, and others the rest (dist::mark_divided).
+  /// True for a parameter of which this rank has one shard (dist::mark_divided).
   bool divided = false;
   /// Set on tensors that require a gradient: the op that made them, or their leaf node.
   Ref<GraphNode> node;
@@ -51,12 +51,12 @@ class TensorImpl : public RefCounted {
 /// Throws Error naming `op` if `t` is undefined.
 void require_defined(const char* op, const Tensor& t);
 
-/// Throws Error naming `op` if a plan of a step has made `t` and it has no memory, to which the
-/// host itself is about to write.
+/// Throws Error naming `op` if a plan of a step has made `t` without memory. Call it before the
+/// host itself writes to `t`.
 void require_memory(const char* op, const Tensor& t);
 
-/// Throws Error naming `op` unless a tensor can have that shape, dtype and format. What creates
-/// tensors by empty() calls it first.
+/// Throws Error naming `op` unless a tensor can have that shape, dtype and format. Functions that
+/// create tensors by empty() call it first.
 void require_creatable(const char* op, const Shape& shape, DType dtype,
                        MemoryFormat format = MemoryFormat::contiguous);
 

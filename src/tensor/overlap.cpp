@@ -11,7 +11,7 @@ bool has_elements(const ConstView& v) noexcept {
   return std::find(v.shape.begin(), v.shape.end(), 0) == v.shape.end();
 }
 
-/// The byte after the last element.
+/// Returns the byte after the last element.
 const char* end_of(const ConstView& v) noexcept {
   std::int64_t last = 0;
   for (int i = 0; i < v.rank(); ++i) last += (v.shape[i] - 1) * v.strides[i];

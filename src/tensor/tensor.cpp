@@ -183,8 +183,9 @@ void pack(const char* first, const Shape& shape, const Strides& strides, char* t
   }
 }
 
-/// The elements in row-major order and in host memory: those of the tensor itself, or in `copies`.
-/// A type for each dtype and another for each result would make hundreds of loops of pack().
+/// Returns the elements in row-major order and in host memory: those of the tensor itself, or
+/// `copies`. A type for each dtype and another for each result would make hundreds of loops of
+/// pack().
 const char* packed_elements(const Tensor& t, std::vector<char> (&copies)[2]) {
   const TensorImpl& impl = *t.impl();
   const char* first = static_cast<const char*>(impl.data());

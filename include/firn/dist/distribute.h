@@ -2,12 +2,12 @@
 // the same steps.
 //
 //   dist::run_local(4, [&](const dist::Group& group) {
-//     manual_seed(1);                        // the same weights on every rank
+//     manual_seed(1);                        // equal weights on every rank
 //     Net net;
 //     optim::AdamW opt(net.parameters(), {.lr = 1e-3});
 //     dist::distribute(opt, group);
 //     seed_thread(group.rank());             // other random numbers, for example for dropout
-//     for (const auto& [x, y] : batches)     // the same on every rank, each computes its part
+//     for (const auto& [x, y] : batches)     // equal on every rank, which computes its part
 //       opt.run_batch(x.size(0), 16, [&](std::int64_t first, std::int64_t last) {
 //         return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
 //       });
@@ -61,7 +61,7 @@ struct DistributeOptions {
   /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
 
-  /// Whether communication is overlapped with computation. Optimizer::run_batch() then sums
+  /// True if ranks overlap communication with computation. Optimizer::run_batch() then sums
   /// gradients during the backward pass of a rank's last micro-batch. It exchanges pieces of 4 MiB,
   /// or of one larger parameter, each as soon as it is complete. With `zero` 3, a rank gathers the
   /// next bucket of weights, by the order of the step before, while it computes with this one. That
@@ -69,8 +69,8 @@ struct DistributeOptions {
   /// bit.
   ///
   /// Unset means true if ranks are on several machines, or on CUDA devices, and there is something
-  /// to overlap. Throws Error if it is set with `zero` 2, with exact mode except for `zero` 3, with
-  /// a mesh that shards the model, or if MPI does not serve threads (MPI_THREAD_MULTIPLE).
+  /// to overlap. If true, throws Error with `zero` 2, with exact mode except for `zero` 3, and with
+  /// a mesh that shards the model. Also throws if MPI does not serve threads (MPI_THREAD_MULTIPLE).
   ///
   /// If the backward pass of a rank's last micro-batch throws, all throw; if it runs out of memory,
   /// all halve their micro-batches. All ranks must give the same value.
@@ -144,7 +144,7 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
 /// The layers of firn/dist/parallel mark theirs. Converting or cloning the model keeps the mark.
 /// Throws Error for an undefined tensor.
 void mark_divided(const Tensor& parameter);
-/// Whether `parameter` was marked as sharded. Throws Error for an undefined tensor.
+/// Returns true if `parameter` was marked as sharded. Throws Error for an undefined tensor.
 bool is_divided(const Tensor& parameter);
 
 }  // namespace firn::dist

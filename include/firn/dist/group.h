@@ -24,13 +24,13 @@
 
 namespace firn::dist {
 
-/// How all_reduce() and reduce_scatter() combine elements.
+/// Operation by which all_reduce() and reduce_scatter() combine elements.
 enum class Reduce : std::uint8_t { sum, max, min };
 
-/// A collective did not finish: another rank failed, ended, made another call, or missed the
-/// deadline. The group is broken from then on: each later call throws too. Operations of all ranks,
-/// such as io::save_run(), also throw RankError if they failed on another rank; the group then
-/// stays usable.
+/// Error of a collective that did not finish: another rank failed, ended, made another call, or
+/// missed the deadline. The group is invalid from then on: each later call throws too. Operations
+/// of all ranks, such as io::save_run(), also throw RankError if they failed on another rank. The
+/// group then stays usable.
 class RankError : public Error {
  public:
   /// `call` is the collective; `rank` the one that throws; `peer` the one to blame, -1: not known.
@@ -47,8 +47,8 @@ class RankError : public Error {
 class Transport;
 
 /// A handle of one rank's membership in a group. Copies share it: one thread at a time may use
-/// them. A rank that ends (local: its function; mpi: its process) while others are in a collective,
-/// or before they reach one, breaks the group.
+/// them. A rank invalidates the group if it ends while others are in a collective, or before they
+/// reach one. It ends when its function (local) or its process (mpi) ends.
 class Group {
  public:
   /// The group of one rank.
@@ -98,15 +98,15 @@ class Group {
   /// `key`, then by their rank here. All ranks call it, and each gets its own group, which has the
   /// kind and the deadline of this one. Its ranks count from 0; errors also give the rank here.
   ///
-  /// The groups are independent: a call that fails in one does not break the others. But a rank
-  /// that ends has ended in each of its groups. The resources of a split live as long as the
+  /// The groups are independent: a call that fails in one does not invalidate the others. But a
+  /// rank that ends has ended in each of its groups. The resources of a split live as long as the
   /// process. Throws as collectives do, and Error in a dry run.
   Group split(int color, int key = 0) const;
 
   // Point-to-point messages between two ranks. Each call waits for the other side, at most until
-  // the deadline. The group breaks if the deadline passes, if the two sides give different dtypes
-  // or numbers of elements, or if both send or both receive. It also breaks for a rank whose other
-  // side has ended. They take any dtype.
+  // the deadline. The group becomes invalid if the deadline passes, if both sides send or both
+  // receive, or if their dtypes or numbers of elements differ. It also does for a rank whose other
+  // side has ended. Messages take any dtype.
 
   /// Sends `x` to rank `to`. Returns when `x` may be written to again.
   void send(const Tensor& x, int to) const;

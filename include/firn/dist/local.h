@@ -29,8 +29,8 @@ struct LocalOptions {
 /// the exception of the lowest rank that threw anything but a RankError. If there is none, it
 /// throws the RankError of the lowest rank. Handles of the group throw RankError from then on.
 ///
-/// Throws Error unless 1 <= ranks <= 1024, the deadline is positive and threads >= 0, if the
-/// function is empty, and if the system has too few threads.
+/// Throws Error unless 1 <= ranks <= 1024, the deadline is positive and threads >= 0. Also throws
+/// if the function is empty, and if the system has too few threads.
 void run_local(int ranks, const std::function<void(const Group& group)>& rank,
                const LocalOptions& options = {});
 

@@ -2,7 +2,7 @@
 // consecutive layers (pp).
 //
 //   const dist::Mesh mesh(group, {.dp = 2, .tp = 2});  // 4 ranks: two copies, each on two ranks
-//   Net net(mesh.tp());                                // of the layers of firn/dist/parallel
+//   Net net(mesh.tp());                                // has layers of firn/dist/parallel
 //   optim::AdamW opt(net.parameters(), {.lr = 1e-3}, {.clip_norm = 1});
 //   dist::distribute(opt, mesh);
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace firn::dist {
 
-/// How many ranks a Mesh has along each axis; their product is the number of all ranks.
+/// Number of ranks that a Mesh has along each axis; their product is the number of all ranks.
 struct MeshSizes {
   int dp = 1;  ///< copies of the model, each with samples of its own (data parallel)
   int tp = 1;  ///< ranks that shard the layers among them (tensor parallel)
@@ -23,8 +23,8 @@ struct MeshSizes {
 class Mesh {
  public:
   /// All ranks of `all` make the mesh, with the same sizes. Throws Error, on every rank, unless
-  /// each size is at least 1, their product is all.size(), and all ranks gave the same. Throws as
-  /// split().
+  /// each size is at least 1, their product is all.size(), and all ranks gave the same. Throws what
+  /// split() throws.
   explicit Mesh(const Group& all, const MeshSizes& sizes = {});
 
   /// The numbers of ranks that the mesh was made with.

@@ -1,5 +1,5 @@
-// Ranks as processes over MPI. In the library firn::mpi, which exists if firn was built with MPI
-// (FIRN_MPI): mpirun -n 4 ./program
+// Ranks as processes over MPI. They are in the library firn::mpi, which exists if firn was built
+// with MPI (FIRN_MPI): mpirun -n 4 ./program
 #pragma once
 
 #include "firn/dist/group.h"
@@ -16,7 +16,7 @@ struct MpiOptions {
 /// positive. Without mpirun it is a group of one rank.
 ///
 /// A process that ends by an exception or a signal ends the whole job, as MPI defines. A call whose
-/// deadline passes throws RankError; the group is broken then, and the process should end.
+/// deadline passes throws RankError. The group is then invalid, and the process should end.
 Group mpi_group(const MpiOptions& options = {});
 
 }  // namespace firn::dist

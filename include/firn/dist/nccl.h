@@ -1,5 +1,5 @@
-// Ranks with a CUDA device each, over NCCL. In the library firn::nccl, which exists if firn was
-// built with CUDA and NCCL's header (FIRN_NCCL). NCCL itself is loaded at run time.
+// Ranks with a CUDA device each, over NCCL. They are in the library firn::nccl, which exists if
+// firn was built with CUDA and NCCL's header (FIRN_NCCL). NCCL itself is loaded at run time.
 //
 //   const dist::Group hosts = dist::mpi_group();  // a process for each device of this machine
 //   const Device device = Device::cuda(hosts.rank());
@@ -16,7 +16,7 @@ namespace firn::dist {
 
 struct NcclOptions {
   /// Seconds that the ranks have for a collective, counted from when this rank's device reaches it.
-  /// NCCL's preparation on the host has as long.
+  /// NCCL's preparation on the host has the same limit.
   double deadline = 60;
   /// Adds floating sums in the order of the ranks, as group.h promises: each rank receives its
   /// share of all tensors, adds it up, and all gather the sums. If off, NCCL chooses the order.
@@ -49,9 +49,9 @@ Group nccl_group(const Group& bootstrap, Device device, const NcclOptions& optio
 
 /// Makes a group of ranks that share a folder but have no other group. Rank 0 writes NCCL's id to
 /// the file `path`, the others wait for it, and rank 0 removes it when all are connected. Calls are
-/// not compared. Throws as above, and Error unless 0 <= rank < size. Throws IoError on rank 0 if
-/// the file exists already or cannot be written, and on the others if its contents are invalid.
-/// Throws RankError if the file does not appear within the deadline.
+/// not compared. Throws what the function above throws, and Error unless 0 <= rank < size. Throws
+/// IoError on rank 0 if the file exists already or cannot be written, and on the others if its
+/// contents are invalid. Throws RankError if the file does not appear within the deadline.
 Group nccl_group(int rank, int size, const std::string& path, Device device,
                  const NcclOptions& options = {});
 

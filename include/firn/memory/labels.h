@@ -13,10 +13,10 @@ namespace firn::runtime {
 /// Number of paths that reports can distinguish; further ones count as one, "(more modules)".
 inline constexpr std::uint32_t kMaxModules = 2048;
 
-/// Returns the number of a path; 0 is that of no module, "". Paths are kept for ever. Returns 0 if
-/// the heap has no memory for a new path.
+/// Returns the number of a path; 0 is the number of "", outside of all modules. Paths are kept for
+/// ever. Returns 0 if the heap has no memory for a new path.
 std::uint32_t module_number(std::string_view path) noexcept;
-/// The path of a number.
+/// Returns the path of a number.
 std::string_view module_path(std::uint32_t number) noexcept;
 /// One more than the largest number so far.
 std::uint32_t module_count() noexcept;

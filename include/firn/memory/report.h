@@ -22,7 +22,7 @@ struct BlockReport {
   std::size_t bytes = 0;             ///< bytes that the block occupies
   Owner owner = Owner::activations;  ///< owner that the bytes count for
   std::string module;  ///< path of the innermost module whose call made it; empty: none
-  std::string op;      ///< the operation that made it; "empty" if none has said so
+  std::string op;      ///< the operation that made it, or "empty" if none was noted
 };
 
 /// Result of memory_report() for one device.
@@ -38,7 +38,7 @@ struct MemoryReport {
   Device device;                ///< the device that the report is about
   MemoryStats stats;            ///< bytes by owner
   std::string peak_op;          ///< the operation during which `stats.total` reached its peak
-  std::vector<Module> modules;  ///< those with bytes now or at the peak; they add up to the totals
+  std::vector<Module> modules;  ///< all with bytes now or at the peak; they add up to the totals
   std::vector<BlockReport> largest;  ///< the five largest blocks in use, largest first
   /// Requested bytes of all blocks in use, before sizes were rounded up.
   std::size_t requested = 0;

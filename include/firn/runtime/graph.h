@@ -31,15 +31,16 @@ class Graph {
   /// on what `work` throws; throws Error if CUDA refuses to capture or launch it. Then nothing has
   /// run on the device, and optimizers are in the state before the call.
   static Graph capture(Device device, std::function<void()> work);
-  /// An empty graph, as is one that was moved from: replay() throws Error.
+  /// Makes an empty graph: replay() throws Error. A graph that was moved from is empty too.
   Graph() noexcept;
   ~Graph();
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
 
   /// Queues the work again on this thread's current stream; the host does not wait. Throws Error
-  /// inside a capture, if an optimizer is at another place of its cycle, if a parameter has gained
-  /// or lost its gradient since, or if CUDA refuses the launch. Nothing has been done then.
+  /// inside a capture, or if CUDA refuses the launch. Also throws if an optimizer is at another
+  /// place of its cycle, or if a parameter has gained or lost its gradient since. Nothing has been
+  /// done then.
   void replay();
 
   /// Number of kernels, copies and fills that a replay runs; 0 on the CPU.

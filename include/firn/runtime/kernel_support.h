@@ -1,14 +1,14 @@
-// What a kernel needs from the runtime beside views and a stream. firn's own kernels use this. So
+// Services of the runtime for kernels, besides views and a stream. firn's own kernels use them. So
 // can an operation of yours, written with custom() (firn/autograd.h), that launches work on
 // current_stream(device).
 //
 //   - Scratch memory: Workspace.
 //   - Dry runs: a planner asks what a step allocates, and nothing is computed.
 //   - Capture: while a CUDA graph is captured, work on the device is captured and not run. The host
-//     registers here what it has to do beside that work at every replay.
+//     registers here its own actions for every replay.
 //   - Random numbers that advance with every replay: reserve_random().
 //   - Faults: bad values that only a kernel can see. The host throws when it next waits.
-//   - Waits: WaitCheck is told of each one of the host.
+//   - Waits: WaitCheck is called after each wait of the host.
 //   - Errors of CUDA calls: check_cuda().
 #pragma once
 
@@ -34,14 +34,14 @@ class Workspace {
  public:
   Workspace(std::size_t bytes, Stream stream);
 
-  /// Its first byte.
+  /// Returns the first byte.
   void* data() const noexcept { return block_.data(); }
   /// The memory as an array of T.
   template <class T>
   T* as() const noexcept {
     return static_cast<T*>(data());
   }
-  /// Its size.
+  /// Returns the size in bytes.
   std::size_t bytes() const noexcept { return block_.bytes(); }
 
  private:
@@ -50,14 +50,14 @@ class Workspace {
 
 // ---- Steps that are planned and not run (firn/memory/plan.h) ----
 
-/// Whether this thread runs a step by shapes alone. Kernels then allocate their workspace as ever,
-/// and read, write and launch nothing. Nor do copy_bytes(), copy_bytes_async() and zero_bytes(),
-/// and the host reads 0 for every element of a tensor.
+/// True if this thread runs a step by shapes alone. Kernels then allocate their workspace as ever,
+/// and read, write and launch nothing. copy_bytes(), copy_bytes_async() and zero_bytes() do
+/// nothing, and the host reads 0 for every element of a tensor.
 inline bool dry_run() noexcept { return thread_context.dry_run; }
-/// Whether this thread plans a step: dry_run(), but not within SkipKernels alone.
+/// Returns true if this thread plans a step. Within SkipKernels alone only dry_run() is true.
 bool planning() noexcept;
-/// While alive, and if `on`, kernels of this thread allocate and do nothing else, as in a dry run:
-/// for a result that nobody reads. The host must read nothing meanwhile.
+/// While alive, and if `on`, kernels of this thread only allocate, as in a dry run. This is for a
+/// result that is never read. The host must read nothing meanwhile.
 class SkipKernels {
  public:
   explicit SkipKernels(bool on) noexcept : before_(thread_context.dry_run) {
@@ -70,7 +70,7 @@ class SkipKernels {
  private:
   bool before_;
 };
-/// While alive, kernels run though SkipKernels would skip them. Not if a step is planned.
+/// While alive, kernels run though SkipKernels would skip them, unless a step is planned.
 class DoNotSkip {
  public:
   DoNotSkip() noexcept : before_(thread_context.dry_run) { thread_context.dry_run = planning(); }
@@ -81,17 +81,18 @@ class DoNotSkip {
  private:
   bool before_;
 };
-/// In a dry run: `put_back` runs at its end, in reverse order of such calls. Call it before the
-/// host changes what a step would change. Only the first call for each `what` counts. `put_back`
-/// must not throw, and must keep alive what it uses. Outside of a dry run nothing happens.
+/// Registers `put_back`, which runs at the end of a dry run, in reverse order of such calls. Call
+/// it before the host changes what a step would change. Only the first call for each `what` counts.
+/// `put_back` must not throw, and must keep alive what it uses. Outside of a dry run nothing
+/// happens.
 void at_dry_end(const void* what, std::function<void()> put_back);
 
 // ---- Capture of graphs (firn/runtime/graph.h) ----
 
-/// Whether this thread is capturing a graph on `device`.
+/// Returns true if this thread is capturing a graph on `device`.
 bool capturing(Device device) noexcept;
 
-/// Call this before what cannot be part of a graph: waiting for the device, reading from it,
+/// Call this before work that cannot be part of a graph: waiting for the device, reading from it,
 /// copying from pageable memory of the host. Throws Error that names `op` and says why if `device`
 /// is capturing.
 void refuse_capture(const char* op, Device device, const char* why);
@@ -102,8 +103,8 @@ void refuse_capture(const char* op, Device device, const char* why);
 void on_replay(Device device, std::function<void()> effect);
 
 /// Registers a rollback. If the capture, the first launch or a replay fails before the work is
-/// launched, rollbacks run in reverse order, each only if the effects registered before it ran.
-/// A rollback must not throw. Without a capture nothing happens.
+/// launched, rollbacks run in reverse order. Each runs only if the effects registered before it
+/// ran. A rollback must not throw. Without a capture nothing happens.
 void on_abandon(Device device, std::function<void()> rollback);
 
 /// Reserves `numbers` random numbers from `generator` for a kernel on `device` and returns their
@@ -128,10 +129,10 @@ struct Fault {
 
   unsigned raised;        ///< one of the above; a kernel claims it by compare-and-swap
   const char* op;         ///< a string literal of the host
-  const char* what;       ///< what the value is, for example "index": a literal too
-  std::int64_t position;  ///< of the value in its tensor
+  const char* what;       ///< name of the value, for example "index": a literal too
+  std::int64_t position;  ///< index of the value in its tensor
   std::int64_t value;     ///< the value that is at fault
-  std::int64_t bound;     ///< the value should be in [0, bound); below 0, `what` says it all
+  std::int64_t bound;  ///< the value should be in [0, bound); below 0, `what` is the whole message
 };
 
 /// The record of `device`, to be passed to kernels. Throws DeviceError or OutOfMemory at first use.
@@ -140,8 +141,8 @@ Fault* fault_record(Device device);
 // ---- Waits ----
 
 /// While alive, `check` is called after each wait of the host for the CUDA device `device`, in the
-/// thread that has waited. It throws if what the host has waited for did not come to its end, as a
-/// collective of ranks of which one died. It must not wait for the device.
+/// thread that has waited. It throws if the awaited work did not finish, such as a collective of
+/// ranks of which one died. It must not wait for the device.
 class WaitCheck {
  public:
   WaitCheck(Device device, std::function<void()> check);

@@ -1,4 +1,4 @@
-// Going back: work that fails, or that is done twice, finds everything as it was before.
+// RollbackPoint: undoes what work has changed, so that work can fail, or be done twice.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace firn {
 
-/// What a RollbackPoint puts back, by what it is.
+/// Kinds of things that a RollbackPoint puts back.
 enum class Rollback : std::uint8_t {
   random,      ///< positions of random streams
-  statistics,  ///< what a forward pass changes, such as running statistics, and metrics
+  statistics,  ///< state that a forward pass changes, such as running statistics, and metrics
   data,        ///< positions in data sets
-  gradients,   ///< what an optimizer's cycle has collected: gradients, weights of losses, its place
+  gradients,   ///< an optimizer's cycle: collected gradients, weights of losses, its place
 };
 
-/// Remembers how things stand. What this thread changes from then on can be put back:
+/// Remembers the present state. Changes that this thread makes from then on can be undone:
 ///
 ///   RollbackPoint start;
 ///   try {
@@ -27,8 +27,8 @@ enum class Rollback : std::uint8_t {
 ///   }
 ///
 /// It covers this thread's default_generator(), generators of layers, running statistics, metrics,
-/// positions of loaders, and what the cycles of optimizers have collected. A backward() that failed
-/// half-way is taken back too.
+/// positions of loaders, and collected values of optimizers' cycles. A backward() that failed
+/// half-way is undone too.
 ///
 /// It does not cover:
 ///   - what a step has changed: weights, the optimizer's state, and statistics that move once per
@@ -41,20 +41,20 @@ enum class Rollback : std::uint8_t {
 ///   - what a loader has counted (stats()), and fields that were moved out of the batch in hand. A
 ///     loop that the work began is undone: its iterators are at their end.
 ///
-/// A copy of something is made at its first change, so a point costs nothing for what stays as it
-/// is. A point at the beginning of a cycle copies no gradients. A replay of a graph is covered;
-/// a capture that needs a copy throws Error, since the copy would become a part of the graph.
+/// A thing is copied at its first change, so a point costs nothing for things that stay as they
+/// are. A point at the beginning of a cycle copies no gradients. A replay of a graph is covered; a
+/// capture that needs a copy throws Error, since the copy would become a part of the graph.
 ///
 /// A point belongs to its thread, and to the plan of memory that it was made in, if any: elsewhere
 /// roll_back() throws Error. Points of a thread are destroyed in the reverse order of their making;
-/// each covers what is changed under the later ones. A generator that has changed must live as long
-/// as the point; anything else may be destroyed before. default_generator() is the one that it was
-/// when the point was made: that of a GeneratorScope around the point.
+/// each covers changes under the later ones. A generator that has changed must live as long as the
+/// point; anything else may be destroyed before. The point covers the generator that was
+/// default_generator() when it was made, such as the one of a GeneratorScope around it.
 class RollbackPoint {
  public:
   /// Covers all kinds. Throws OutOfMemory.
   [[nodiscard]] RollbackPoint();
-  /// Covers these kinds. Throws Error for a number that is none.
+  /// Covers these kinds. Throws Error for a value that is not a Rollback.
   [[nodiscard]] explicit RollbackPoint(std::initializer_list<Rollback> kinds);
   ~RollbackPoint();
   RollbackPoint(const RollbackPoint&) = delete;
@@ -76,11 +76,11 @@ class RollbackPoint {
 
 namespace runtime {
 
-/// Whether this thread has a RollbackPoint: a load of a thread-local variable. False while one
-/// rolls back.
+/// Returns true if this thread has a RollbackPoint: a load of a thread-local variable. False while
+/// a point rolls back.
 bool rollback_wanted() noexcept;
 
-/// Puts a thing back as it was. Where a std::function<void()> is given, there is no check.
+/// Puts a thing back as it was. Without `may`, there is no check.
 struct PutBack {
   PutBack(std::function<void()> put, std::function<void()> may = {})  // NOLINT: implicit
       : put_back(std::move(put)), check(std::move(may)) {}
@@ -88,13 +88,13 @@ struct PutBack {
   std::function<void()> check;     ///< throws if the thing cannot be put back now
 };
 
-/// Call it before a change that a RollbackPoint must be able to take back. `what` is an address
-/// that stands for the thing among those of its kind, and stays its own until the point ends: the
+/// Call it before a change that a RollbackPoint must be able to undo. `what` is an address that
+/// identifies the thing among those of its kind. It stays the thing's own until the point ends: the
 /// result of save() holds it. If a point does not know `what` yet, save() is called, once for all
-/// such points. It returns what puts the thing back as it is now, which may be called several
-/// times. Throws what save() throws; then change nothing. Without a point nothing happens.
-/// roll_back() calls the result's `check`, if there is one, before it puts anything back: the thing
-/// throws there if it cannot be put back now.
+/// such points. It returns a function that puts the thing back as it is now, which may be called
+/// several times. Throws what save() throws; then change nothing. Without a point nothing happens.
+/// roll_back() calls `check`, if there is one, before it puts anything back: it throws if that is
+/// impossible.
 void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save);
 
 }  // namespace runtime

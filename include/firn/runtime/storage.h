@@ -51,55 +51,55 @@ class Storage : public RefCounted {
 
   // Memory whose address is known outside of firn.
 
-  /// Counts who relies on the address of the memory, from any thread. While the place is held,
-  /// move_into() throws, and the memory may not be lent.
+  /// Counts the users of the memory's address, from any thread. While the place is held,
+  /// move_into() throws, and lend() may not be called.
   void hold_place() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
   void let_place_go() noexcept { holders_.fetch_sub(1, std::memory_order_release); }
-  /// Whether more hold the place than let it go.
+  /// True if hold_place() was called more often than let_place_go().
   bool place_is_held() const noexcept { return holders_.load(std::memory_order_acquire) > 0; }
 
-  // Memory that comes and goes, under tensors that stay.
+  // Memory that comes and goes, while its tensors stay.
 
-  /// Releases the memory. Whoever needs it from now on gets it from `lender`; with null, Error.
+  /// Releases the memory. From now on fetch() gets it from `lender`; with null, it throws Error.
   void lend(StorageLender* lender) noexcept;
-  /// The memory is that of `block`, from byte `offset` on, until go() is called. The block has
+  /// Uses the memory of `block`, from byte `offset` on, until go() is called. The block must have
   /// room.
   void come(Ref<Storage> block, std::size_t offset) noexcept;
   void go() noexcept;
-  /// Whether there is no memory: fetch() then asks for it, and throws if it cannot come.
+  /// True if there is no memory now: fetch() asks for it, and throws if it cannot get it.
   bool is_absent() const noexcept { return absent_; }
-  /// Whether the memory comes and goes.
+  /// True if the memory comes and goes.
   bool is_lent() const noexcept { return lender_ || absent_; }
   /// Asks the lender for the memory. Throws Error if there is none, and what it throws.
   void fetch();
 
-  /// What the last Ref to it calls.
+  /// Called by the last Ref to the storage.
   static void destroy(Storage* s) noexcept;
   /// Notes that work queued on `stream` so far uses this memory. Call it if the memory was
   /// allocated on another stream: it is then reused only after that work is done.
   void record_use(Stream stream);
 
-  /// Its first byte; null if it is empty, or if the memory is away.
+  /// Returns the first byte, or null if the storage is empty or its memory is away.
   void* data() const noexcept { return data_; }
-  /// Its size.
+  /// Returns the size in bytes.
   std::size_t bytes() const noexcept { return bytes_; }
-  /// Where the memory is.
+  /// Device of the memory.
   Device device() const noexcept { return device_; }
-  /// What the memory counts for.
+  /// Owner that the memory counts for.
   Owner owner() const noexcept { return owner_; }
 
-  /// `op` has made what this memory holds, for reports. The first one counts.
+  /// Notes, for reports, that `op` has made the contents. The first call counts.
   void made_by(const char* op) noexcept { memory_.made_by(op); }
 
-  /// Labels::segment when the memory was allocated; of memory from elsewhere 0.
+  /// Labels::segment when the memory was allocated; 0 for memory from elsewhere.
   std::uint64_t segment() const noexcept { return segment_; }
-  /// An operation needs the present values in its backward pass, though it does not hold them.
-  /// `number`, not 0, tells such savings apart.
+  /// Notes that an operation needs the present values in its backward pass, though it does not hold
+  /// them. `number`, which is not 0, identifies these values.
   void mark_saved(std::uint64_t number) noexcept { saved_as_ = number; }
   /// The number of the last mark_saved(); 0 without one.
   std::uint64_t saved_as() const noexcept { return saved_as_; }
 
-  /// Counts in-place writes; a tensor saved for backward remembers the count it was saved at.
+  /// Number of in-place writes; a tensor saved for backward remembers the number it was saved at.
   /// Writes of a plan (firn/memory/plan.h) count within that plan alone: it has written nothing.
   std::uint32_t version() const noexcept {
     return version_ + (planned_.writes == 0 ? 0 : writes_of_plan());
@@ -108,20 +108,20 @@ class Storage : public RefCounted {
   const char* last_writer() const noexcept;
   /// Counts an in-place write by `op`, a string literal.
   void bump_version(const char* op) noexcept;
-  /// Whether a plan has made it: it is gone when the plan is.
+  /// True if a plan has made it: it ends with the plan.
   bool is_of_plan() const noexcept { return of_plan_; }
 
  private:
   Storage() = default;
   ~Storage() = default;
-  /// Gives the memory back to whom it came from.
+  /// Gives the memory back to its source.
   void give_back() noexcept;
   /// The number of writes that the plan of this thread has noted.
   std::uint32_t writes_of_plan() const noexcept;
 
-  /// What a plan would have written.
+  /// Writes that a plan has counted.
   struct PlannedWrites {
-    std::uint32_t plan = 0;  ///< its number
+    std::uint32_t plan = 0;  ///< number of the plan
     std::uint32_t writes = 0;
     const char* last_writer = "";
   };
@@ -134,9 +134,9 @@ class Storage : public RefCounted {
   Device device_;
   Owner owner_ = Owner::activations;
   std::uint64_t segment_ = 0, saved_as_ = 0;
-  MemoryBlock memory_;                                      ///< from firn's allocator; or none
-  void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< of memory that was adopted
-  void* handle_ = nullptr;                                  ///< what release_ is given
+  MemoryBlock memory_;  ///< memory from firn's allocator; or none
+  void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< releases memory that was adopted
+  void* handle_ = nullptr;                                  ///< argument of release_
   Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one
   StorageLender* lender_ = nullptr;
   std::atomic<std::uint32_t> holders_{0};

@@ -1,4 +1,4 @@
-// Streams of device work, copies between devices, and what devices this process has.
+// Streams of device work, copies between devices, and the devices that this process has.
 //
 // Work for a CUDA device is queued on a stream and runs later, in the order of that stream. A
 // thread queues everything on its current stream: one per device, shared by all threads, unless a
@@ -21,8 +21,8 @@ struct Stream {
   constexpr bool operator==(const Stream&) const noexcept = default;
 };
 
-/// The stream that this thread's ops on `device` use. The first use of a device throws DeviceError
-/// if this process cannot use it; later calls do not throw.
+/// Returns the stream that this thread's ops on `device` use. The first use of a device throws
+/// DeviceError if this process cannot use it; later calls do not throw.
 Stream current_stream(Device device);
 
 /// While alive, `stream` is this thread's stream on its device.
@@ -72,8 +72,8 @@ class Event {
   void block(Stream stream) const;
   /// The host waits for the mark. Throws what synchronize() throws.
   void synchronize() const;
-  /// Whether the work before the mark is done; true without a mark. Never waits. Throws Error if
-  /// CUDA reports a failure of earlier work.
+  /// Returns true if the work before the mark is done, or without a mark. Never waits. Throws Error
+  /// if CUDA reports a failure of earlier work.
   bool done() const;
 
  private:
@@ -84,13 +84,13 @@ class Event {
 /// Waits until all work queued on the device is done. Throws Error for faults in that work that
 /// only the device could see, such as an index outside its axis.
 void synchronize(Device device);
-/// The same for one stream.
+/// Waits until all work queued on one stream is done, and throws as above.
 void synchronize(Stream stream);
 
-/// How often this process has waited for a device so far.
+/// Returns how often this process has waited for a device so far.
 std::uint64_t host_waits() noexcept;
 
-/// Whether this library was built with CUDA kernels.
+/// Returns true if this library was built with CUDA kernels.
 bool built_with_cuda() noexcept;
 
 /// Number of usable CUDA devices; 0 without a driver, a device or a CUDA build. Never throws.
@@ -100,11 +100,11 @@ int cuda_device_count() noexcept;
 /// driver, driver too old, no device, no such device.
 void require_device(const char* op, Device device);
 
-/// How a device computes: describe_cpu() of the CPU. Of a CUDA device its name, architecture and
-/// multiprocessors, and the library of matrix products with its version; then a line for each kind
-/// of product of which that library refused to run an algorithm that it had chosen. For example
-/// "NVIDIA H100, sm_90, 132 multiprocessors, products by cuBLASLt 130100 (libcublasLt.so.13)".
-/// Throws DeviceError as require_device() does.
+/// Describes how a device computes. For the CPU this is describe_cpu(). For a CUDA device it is its
+/// name, architecture and multiprocessors, and the version of its library of matrix products. A
+/// line follows for each kind of product of which that library refused an algorithm that it had
+/// chosen. Example: "NVIDIA H100, sm_90, 132 multiprocessors, products by cuBLASLt 130100
+/// (libcublasLt.so.13)". Throws DeviceError as require_device() does.
 std::string describe(Device device);
 
 /// Copies `bytes` between memory of any two devices, in the order of their current streams. Host
@@ -113,7 +113,7 @@ std::string describe(Device device);
 /// captured, unless both sides are on devices.
 void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device,
                 std::size_t bytes);
-/// The same between pinned memory of the host (PinnedMemory) and a device, without waiting. The
+/// Copies between pinned memory of the host (PinnedMemory) and a device, without waiting. The
 /// memory must not change before the stream has done the copy. In a captured graph, every replay
 /// copies again.
 void copy_bytes_async(void* dst, Device dst_device, const void* src, Device src_device,

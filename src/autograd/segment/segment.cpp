@@ -1,4 +1,4 @@
-// Segments: what their nodes let go, and how it comes back.
+// Segment: drops the tensors that its nodes save, and computes or fetches them again.
 #include "autograd/segment/segment.h"
 
 #include <algorithm>
@@ -118,7 +118,7 @@ void Segment::prepare(Node& node) {
   const std::uint32_t place = node.place;
   const Ref<Segment> alive(this);
   run_again(place);
-  // What it has captured belongs to the outer function.
+  // Objects that `again_` has captured belong to the outer function.
   if (outer_ && outer_->recomputes()) again_ = nullptr;
 }
 

@@ -1,6 +1,6 @@
-// What checkpoint() records: a segment of the graph whose nodes do not hold the tensors that they
+// A segment is the graph that checkpoint() records. Its nodes do not hold the tensors that they
 // save. When the backward pass needs the first of them, the function runs again. Its operations
-// then hand what they save to the nodes of the first pass, which are the ones that run. So the
+// then hand their saved tensors to the nodes of the first pass, which are the ones that run. So the
 // graph, its order, its hooks and its gradients are those of a pass without checkpoint().
 // autograd/segment/trace.h has the runs of the function.
 #pragma once
@@ -25,12 +25,12 @@ namespace firn::autograd {
 class Node;
 class Segment;
 
-/// What a hook put in the place of an input or result of a module.
+/// Tensor that a hook put in the place of a module's input or result.
 class Replacement {
  public:
   Replacement(std::size_t index, const Tensor& t);
   std::size_t index() const noexcept { return index_; }
-  /// The same values; a leaf that requires a gradient if the tensor did.
+  /// Returns the same values, as a leaf that requires a gradient if the tensor did.
   Tensor tensor() const;
 
  private:
@@ -39,31 +39,31 @@ class Replacement {
   bool requires_grad_;
 };
 
-/// What a call of a module was in the first pass.
+/// Facts about a module's call in the first pass.
 struct CallNote {
   bool training;
   std::uint32_t label;  ///< runtime::Labels::module
   std::vector<Replacement> inputs, outputs;
 };
 
-/// Whether the backward function of a product reads its result.
+/// yes: the backward function of a product reads its result.
 enum class ReadsResult : std::uint8_t { no, yes };
 
 /// Results of a product.
 struct Product {
-  std::vector<Tensor> results;  ///< some may be undefined; empty: it is computed again
+  std::vector<Tensor> results;  ///< some may be undefined; empty: they are computed again
   double work;                  ///< multiplications
-  std::uint32_t place;          ///< of the operation, on the first run
+  std::uint32_t place;          ///< number of the operation in the first run
   ReadsResult reads;
 };
 
-/// What the first pass does that the second one must not do, or must do alike.
+/// Facts about the first pass, which the second one must not repeat or must repeat alike.
 struct SegmentLog {
   std::vector<runtime::Draw> draws;
   std::vector<CallNote> calls;
   bool keeps_products = false;
   std::vector<Product> products;
-  std::vector<std::shared_ptr<SegmentLog>> inner;  ///< of checkpoints inside, in their order
+  std::vector<std::shared_ptr<SegmentLog>> inner;  ///< logs of checkpoints inside, in their order
 };
 
 class Segment final : public RefCounted {
@@ -72,30 +72,30 @@ class Segment final : public RefCounted {
   ~Segment();
   static void destroy(Segment* s) noexcept { delete s; }
 
-  /// `node` is about to run: what it has saved, and the nodes before it, is computed if it is not
-  /// there. Throws Error if the function is not the same, and whatever it throws; the segment can
-  /// then be computed again.
+  /// Is called before `node` runs. Computes the tensors that it and earlier nodes have saved, if
+  /// they are missing. Throws Error if the function is not the same, and whatever it throws; the
+  /// segment can then be computed again.
   void prepare(Node& node);
-  /// After a backward pass that kept the graph: `node` holds no more than before.
+  /// Is called after a backward pass that kept the graph: makes `node` hold no more than before.
   void drop_again(Node& node) noexcept;
-  /// `node` is destroyed or has run for the last time.
+  /// Is called when `node` is destroyed or has run for the last time.
   void forget(const Node& node) noexcept;
 
  private:
   friend class Trace;
 
-  /// A storage that waits elsewhere.
+  /// A storage that is offloaded.
   struct Away {
     Away(const Storage& from, memory::Elsewhere place)
         : bytes(from, place), version(from.version()) {}
     memory::Offloaded bytes;
     std::uint32_t version;
     int waiting = 0;    ///< slots that have still to get it
-    Ref<Storage> back;  ///< while some got it and others wait
+    Ref<Storage> back;  ///< the fetched storage, while other slots wait for it
   };
   /// A tensor that was not kept.
   struct Dropped {
-    int slot;  ///< in Node::saved
+    int slot;  ///< index in Node::saved
     DType dtype;
     Shape shape;
     Tensor hash = {};  ///< i64 [1]; undefined if it is not compared
@@ -116,17 +116,17 @@ class Segment final : public RefCounted {
     return options_.keep == Keep::inputs || options_.keep == Keep::products;
   }
   bool needs_function() const noexcept { return recomputes() && !again_; }
-  /// Brings back what was moved away.
+  /// Fetches the item's offloaded storages.
   static void fetch(Item& item);
-  /// Where the storage of `t` waits.
+  /// Offloads the storage of `t`, unless this segment has done so before.
   std::shared_ptr<Away> move_away(const Tensor& t);
 
-  /// Runs the function so that the items up to `place` have what they need.
+  /// Runs the function so that the items up to `place` have their tensors.
   void run_again(std::uint32_t place);
   Item* item_at(std::uint32_t place) noexcept;
   static void drop(Item& item) noexcept;
   void drop_up_to(std::uint32_t place) noexcept;
-  /// Where in i64 memory of `device` the next hash belongs: zero.
+  /// Returns a zero i64 in memory of `device`, in which the next hash belongs.
   Tensor place_for_hash(Device device);
 
   const CheckpointOptions options_;

@@ -1,5 +1,5 @@
-// Runs of a checkpointed function: what the first one notes, what a later one hands over, and how
-// that is checked.
+// Trace: the notes of a checkpointed function's first run, the tensors that a later run hands over,
+// and the checks that both are alike.
 #include "autograd/segment/trace.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kOp = "checkpoint";
 
-/// "blocks.3", or the type of the outermost module.
+/// Names the module in an error: "blocks.3", or the type of the outermost module.
 void name_module(Error& e, std::uint32_t label) noexcept {
   try {
     const std::string_view path = runtime::module_path(label);
@@ -26,7 +26,7 @@ void name_module(Error& e, std::uint32_t label) noexcept {
   }
 }
 
-/// The function is not the same the second time.
+/// Throws Error: the function is not the same the second time.
 template <class... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
   Error e(kOp, fmt::format(format, std::forward<Args>(args)...),
@@ -61,7 +61,7 @@ void Segment::run_again(std::uint32_t place) {
   if (trace.missing_ == 0) return;
   try {
     again_();
-    if (trace.missing_ == 0) return;  // the function has caught what was to end it
+    if (trace.missing_ == 0) return;  // the function has caught Done
     refuse("the function ended before {} of the tensors that the backward pass needs were computed",
            trace.missing_);
   } catch (const Trace::Done&) {
@@ -136,7 +136,7 @@ Trace::~Trace() {
   thread_context.labels.segment = number_before_;
   if (!recording()) return;
   release_products();
-  // The outer function makes it anew.
+  // The outer function gives it a new one.
   if (outer_ && outer_->segment_->recomputes()) segment_->again_ = nullptr;
 }
 
@@ -260,8 +260,8 @@ void Trace::keep_product(std::span<const Tensor> results, double work, ReadsResu
 }
 
 void Trace::release_products() {
-  constexpr double kCheap = 0.1;  // of the work of all products
-  std::uint32_t last = 0;  // what comes after the last tensor to be filled is never asked for
+  constexpr double kCheap = 0.1;  // share of the work of all products
+  std::uint32_t last = 0;         // products behind the last tensor to be filled are never needed
   for (const Segment::Item& i : segment_->items_)
     if (i.node || i.inner) last = i.place;
   double allowed = 0;

@@ -1,5 +1,5 @@
-// A run of a checkpointed function: the first one, which the segment notes, or another one, which
-// hands the segment's nodes what they need. Operations are told apart by their number in the run.
+// A run of a checkpointed function. The segment notes the first run; a later run hands the
+// segment's nodes their saved tensors. Operations are told apart by their number in the run.
 #pragma once
 
 #include <cstdint>
@@ -29,50 +29,50 @@ class Trace {
   explicit Trace(Segment& segment);
   /// Fills the items up to `place`.
   Trace(Segment& segment, std::uint32_t place);
-  /// Discards what operations save; `log` is of the first run.
+  /// Discards the tensors that operations save; `log` is the first run's.
   explicit Trace(SegmentLog& log);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
   bool recording() const noexcept { return mode_ == Mode::recording; }
-  /// Whether this node was there when the run began; leaves were.
+  /// Returns true if this node existed when the run began, as leaves did.
   bool made_before(const Node& node) const noexcept;
-  /// An operation is about to be recorded, or would be.
+  /// Is called before an operation is recorded, or would be.
   void next_op(const char* op);
-  /// `node` is about to save `t`, in the next slot. Returns whether it must not. `hashed`: the
+  /// Is called before `node` saves `t` in the next slot. Returns true if it must not. `hashed`: the
   /// values are compared the second time.
   bool take(Node& node, const Tensor& t, std::uint32_t version, bool hashed);
 
-  /// Calls of modules (nn/call.cpp). The number of the next call; on a later run, of the same.
+  /// Returns the number of a module's next call (nn/call.cpp), which is equal in each run.
   std::size_t next_call(bool training, std::uint32_t label);
   CallNote& call(std::size_t number);
 
-  /// The kept results of the next product. Returns false if it has to be computed.
+  /// Gets the kept results of the next product. Returns false if it has to be computed.
   bool next_product(std::span<Tensor> results);
   /// Keeps the results of a product; some may be undefined.
   void keep_product(std::span<const Tensor> results, double work, ReadsResult reads);
-  /// Whether nothing but what the next operation saves is still to be handed over.
+  /// Returns true if only the tensors of the next operation are still to be handed over.
   bool next_op_is_last() const noexcept;
   bool keeps_products() const noexcept { return log_.keeps_products; }
 
-  /// On a later run, for a checkpoint inside: the log of its first run.
+  /// Returns, on a later run, the log of the first run of a checkpoint inside.
   SegmentLog& inner_log();
-  /// The segment of that checkpoint takes over what it is given this time. Throws Done if nothing
-  /// more is needed.
+  /// Gives the segment of that checkpoint the function of this run, if it needs one. Throws Done if
+  /// nothing more is needed.
   void enter_inner(std::function<void()>& again);
 
-  /// What is thrown through the function when nothing more is needed.
+  /// Exception that ends the function when nothing more is needed.
   struct Done {};
 
  private:
-  /// `t` is what the operation of filled_ saves in this slot.
+  /// Hands over `t`, which the operation of filled_ saves in this slot.
   void fill(int slot, const Tensor& t, std::uint32_t version);
-  /// Whether a tensor that is about to be saved is not to be kept.
+  /// Returns true if a tensor that is about to be saved must not be kept.
   bool goes(const Tensor& t) const noexcept;
   bool is_product(const Tensor& t) const noexcept;
   void count_down();
-  /// The first run is over: lets go of products that are not worth their memory.
+  /// Ends the first run: releases products that are not worth their memory.
   void release_products();
 
   Segment* const segment_;  ///< null if it discards
@@ -81,26 +81,26 @@ class Trace {
   const Mode mode_;
   const std::uint64_t outermost_;       ///< Labels::segment from which on tensors are not kept
   const std::uint64_t number_before_;   ///< Labels::segment
-  const std::uint64_t first_sequence_;  ///< of the nodes made in this run
+  const std::uint64_t first_sequence_;  ///< sequence number of this run's first node
   runtime::DrawTape tape_;
   runtime::DrawTapeScope tape_scope_;
   const std::uint32_t target_ = 0;   ///< fills items up to this place
-  std::uint32_t place_ = 0;          ///< of the last operation; the first has 1
-  std::size_t item_ = 0;             ///< the next one
-  Segment::Item* filled_ = nullptr;  ///< of the last operation; null if it needs nothing
+  std::uint32_t place_ = 0;          ///< number of the last operation; the first has 1
+  std::size_t item_ = 0;             ///< index of the next item
+  Segment::Item* filled_ = nullptr;  ///< item of the last operation; null if it needs nothing
   std::size_t missing_ = 0;  ///< tensors and inner functions that are still to be handed over
   std::size_t call_ = 0, product_ = 0, inner_ = 0;
 
   friend class Segment;
 };
 
-/// Whether this thread computes a checkpointed function again.
+/// Returns true if this thread computes a checkpointed function again.
 inline bool computing_again() noexcept {
   return thread_context.trace && !thread_context.trace->recording();
 }
 
-/// While alive, operations of this thread belong to no checkpoint: hooks run once, and what they
-/// save is kept.
+/// While alive, operations of this thread belong to no checkpoint, and their saved tensors are
+/// kept. Hooks run in it, because they run once.
 class OutsideOfTrace {
  public:
   OutsideOfTrace() noexcept
@@ -114,10 +114,10 @@ class OutsideOfTrace {
   runtime::DrawTapeScope tape_;
 };
 
-/// What compute() returns: the tensors, some of them undefined, that a product has made. A
-/// checkpoint with Keep::products keeps them, and does not compute them again. `work` is the
-/// number of multiplications. If the last tensors that a second pass is to hand over are what this
-/// product reads, its result is not computed.
+/// Returns the result of compute(): the tensors, some of them undefined, that a product has made. A
+/// checkpoint with Keep::products keeps them, and does not compute them again. `work` is the number
+/// of multiplications. If a second pass has only operands of this product left to hand over, the
+/// result is not computed.
 template <class Compute, class Results = decltype(std::declval<Compute>()())>
 Results product(double work, ReadsResult reads, const Compute& compute) {
   Trace* const trace = thread_context.trace;

@@ -21,7 +21,7 @@ struct Destroyed {};
 struct Coroutine::Impl {
   explicit Impl(std::function<void()> f) : function(std::move(f)) {}
 
-  /// The other side runs until it hands back.
+  /// Lets the other side run until it hands back.
   void hand_over(bool to_function) {
     std::unique_lock lock(mutex);
     runs = to_function;
@@ -34,7 +34,7 @@ struct Coroutine::Impl {
   std::thread thread;
   std::mutex mutex;
   std::condition_variable changed;
-  bool runs = false;  ///< the function does, and not who resumes it
+  bool runs = false;  ///< true while the function runs, false while its caller does
   bool ended = false, destroyed = false;
   std::exception_ptr error;
 
@@ -50,11 +50,11 @@ void Coroutine::Impl::thread_main(const std::vector<Inherited::Set>& inherited) 
   try {
     for (const auto& set : inherited) set();
     if (!destroyed) function();
-  } catch (const Destroyed&) {  // NOLINT: that is what it is for
+  } catch (const Destroyed&) {  // NOLINT: the function is unwound
   } catch (...) {
     error = std::current_exception();
   }
-  function = nullptr;  // what it holds is released here, where it was used
+  function = nullptr;  // releases its captures here, where they were used
   const std::lock_guard lock(mutex);
   ended = true;
   runs = false;

@@ -1,4 +1,4 @@
-// A function that can stop in its middle, wherever that is, and go on later.
+// A function that can stop at any point, and continue later.
 #pragma once
 
 #include <functional>
@@ -6,13 +6,13 @@
 
 namespace firn {
 
-/// It has a stack of its own, which is that of a thread: user functions, exceptions and sanitizers
-/// know no difference. It never runs at the same time as who resumes it. It has the modes and
-/// scopes that thread had at the first resume() (base/inherited.h).
+/// The function has a thread's stack of its own, so user functions, exceptions and sanitizers see
+/// no difference. It never runs at the same time as its caller. It has the modes and scopes that
+/// the caller's thread had at the first resume() (base/thread/inherited.h).
 class Coroutine {
  public:
   explicit Coroutine(std::function<void()> function);
-  /// If the function has stopped in its middle, it is unwound.
+  /// Unwinds the function if it has stopped in its middle.
   ~Coroutine();
   Coroutine(const Coroutine&) = delete;
   Coroutine& operator=(const Coroutine&) = delete;
@@ -20,7 +20,7 @@ class Coroutine {
   /// Runs the function until it stops (true) or ends (false). Throws what it throws, which ends it.
   /// Throws Error, naming `op`, if the system has no thread for it.
   bool resume(const char* op);
-  /// Called by the function: it stops. Does not return if the coroutine is destroyed.
+  /// Stops the function that calls it. Does not return if the coroutine is destroyed.
   static void stop();
 
  private:

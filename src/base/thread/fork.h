@@ -13,8 +13,8 @@ namespace firn {
 
 /// Registers the mutex that `get` returns; call it once. Register mutexes that a thread locks while
 /// it holds this one first: fork() locks in the reverse order of these calls. Throws
-/// std::bad_alloc. Nothing may fail between it and its being called for good: fork() would lock the
-/// mutex twice.
+/// std::bad_alloc. Nothing after it may fail and cause a second call: fork() would lock the mutex
+/// twice.
 template <std::mutex& (*get)()>
 void hold_during_fork() {
   if (pthread_atfork([] { get().lock(); }, [] { get().unlock(); }, [] { get().unlock(); }) != 0)

@@ -17,7 +17,7 @@ class Furthest {
       second_ = {end, rank};
     }
   }
-  /// A rank other than `rank` with a range that ends behind `begin`; -1: none.
+  /// Returns a rank other than `rank` with a range that ends behind `begin`, or -1.
   int other_behind(const std::byte* begin, int rank) const noexcept {
     const End& other = first_.rank == rank ? second_ : first_;
     return std::less<>()(begin, other.end) ? other.rank : -1;

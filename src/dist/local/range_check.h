@@ -1,5 +1,5 @@
-// Whether memory that one rank writes is read or written by another: ranks that are threads can
-// give one tensor to a collective that needs one of each.
+// RangeCheck finds memory that one rank writes and another reads or writes. Ranks that are threads
+// can give one tensor to a collective that needs one of each rank.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class RangeCheck {
 
   void clear() noexcept { ranges_.clear(); }
   void add(int rank, const void* begin, std::size_t bytes, bool written);
-  /// Two ranks of which one writes memory of the other; none: there are no such ranks.
+  /// Returns two ranks of which one writes memory of the other, or nullopt.
   std::optional<std::pair<int, int>> conflict();
 
  private:

@@ -1,5 +1,5 @@
-// Messages between two ranks that are threads: each posts what it gives or wants, and the one that
-// comes second copies.
+// Messages between two ranks that are threads: each rank posts its side, and the one that comes
+// second copies.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -24,7 +24,7 @@ void LocalWorld::talk(int rank, std::span<const Talk> talks) {
   const CallKind kind = talks.front().call.kind;
   enter(rank, kind);
   Place& place = places_[static_cast<std::size_t>(rank)];
-  // What a rank that has ended breaks are the calls that need it.
+  // After a rank has ended, only the calls that need it fail.
   if (break_ != Break::none && break_ != Break::gone) {
     place.inside = false;
     throw_broken(rank, kind, false);
@@ -53,7 +53,7 @@ LocalWorld::Post* LocalWorld::partner_of(const Post& post) noexcept {
   return found;
 }
 
-/// Copies if the other rank is there already, else leaves the post for it.
+/// Copies if the other rank is there already; else leaves the post for it.
 void LocalWorld::meet_partner(std::unique_lock<std::mutex>& lock, Post& post) noexcept {
   Post* const partner = partner_of(post);
   if (!partner) return posts_.push_back(&post);  // memory was reserved
@@ -71,7 +71,7 @@ void LocalWorld::meet_partner(std::unique_lock<std::mutex>& lock, Post& post) no
     state = Post::overlap;
     break_up(Break::overlap, partner->rank, post.rank, post.talk.call.kind);
   } else if (bytes > 0) {
-    post.state = partner->state = Post::copying;  // so the partner stays, whatever happens
+    post.state = partner->state = Post::copying;  // keeps the partner in its call
     lock.unlock();
     std::memcpy(to.to, from.from, bytes);
     lock.lock();
@@ -80,8 +80,8 @@ void LocalWorld::meet_partner(std::unique_lock<std::mutex>& lock, Post& post) no
   met_.notify_all();
 }
 
-/// Breaks the group if another rank waits for this one as this one waits for it: both send, or both
-/// receive. Neither ends its call then.
+/// Invalidates the group if another rank waits for this one while this one waits for it: both send,
+/// or both receive. Neither would end its call.
 void LocalWorld::refuse_same_way(std::span<Post> posts) noexcept {
   for (Post& post : posts) {
     if (post.state != Post::waiting) continue;

@@ -106,7 +106,7 @@ void LocalWorld::meet(std::unique_lock<std::mutex>& lock, int rank, const Call& 
       break_up(Break::late, rank, static_cast<int>(missing - places_.begin()), call.kind);
     }
   }
-  // A later collective may be broken already: what counts is whether this one was opened.
+  // A later collective may have failed already. This one has failed only if it was not opened.
   if (opened_ == round) throw_broken(rank, call.kind, true);
 }
 
@@ -172,7 +172,7 @@ void LocalWorld::leave(int rank, const char* thrown) noexcept {
   const std::lock_guard lock(mutex_);
   places_[static_cast<std::size_t>(rank)].gone = true;
   if (std::all_of(places_.begin(), places_.end(), [](const Place& p) { return p.gone; }))
-    parts_.clear();  // whose ranks never took them: they refer to this world
+    parts_.clear();  // parts that no rank took refer to this world
   met_.notify_all();
   for (const Child& child : children_) {
     const auto at = std::find(child.members.begin(), child.members.end(), rank);

@@ -1,4 +1,4 @@
-// What ranks that are threads share: where each one is, and how they wait for each other.
+// State that ranks as threads share: where each one is, and how they wait for each other.
 #pragma once
 
 #include <condition_variable>
@@ -18,14 +18,14 @@
 
 namespace firn::dist {
 
-/// A collective has two meetings. At the first, ranks wait until all have come, at most until the
+/// A collective has two barriers. At the first, ranks wait until all have come, at most until the
 /// deadline. Between them each rank does its share of the work: it reads and writes memory of the
-/// others, which therefore wait at the second meeting, and without a deadline, since nobody stops
-/// on the way. In a message the rank that comes second copies (talks.cpp).
+/// others. So the others wait at the second barrier, without a deadline, since no rank stops in
+/// between. In a message the rank that comes second copies (talks.cpp).
 class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
  public:
-  /// Throws std::bad_alloc. `parent` and `of_all` are of a world that was split off: what it came
-  /// from, and the numbers of its ranks in the first one.
+  /// Throws std::bad_alloc. A world that was split off has a `parent`, and `of_all`, the numbers of
+  /// its ranks in the first world.
   LocalWorld(int ranks, double deadline, std::shared_ptr<LocalWorld> parent = {},
              std::vector<int> of_all = {});
 
@@ -36,11 +36,11 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   void run(int rank, const Call& call, const void* from, void* to);
   /// Transport::talk() of `rank`.
   void talk(int rank, std::span<const Talk> talks);
-  /// The world of a part, in which `rank` is one: all of its ranks get the same. The n-th call of
-  /// each rank is of the n-th split.
+  /// Returns the world of the part that has `rank`; all of its ranks get one world. The n-th call
+  /// of each rank belongs to the n-th split.
   std::shared_ptr<LocalWorld> split(int rank, const SplitPart& part);
-  /// `rank` makes no more calls: its function has returned, or `thrown` is what it threw. Others
-  /// that wait for it, or will, throw RankError.
+  /// Reports that `rank` makes no more calls. `thrown` is its exception's text; null: its function
+  /// has returned. Calls of other ranks that need it throw RankError from now on.
   void leave(int rank, const char* thrown) noexcept;
   /// Transport::give_up() of `rank`.
   void give_up(int rank, std::string_view why) noexcept;
@@ -48,19 +48,19 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
  private:
   struct Place {
     std::uint64_t came = 0;   ///< collectives that the rank has come to
-    std::int64_t splits = 0;  ///< that the rank has taken its part of
-    bool inside = false;      ///< in a call
+    std::int64_t splits = 0;  ///< splits of which the rank has taken its part
+    bool inside = false;      ///< true during a call
     bool gone = false;
   };
-  /// A talk that waits for the other rank, or has met it. On the stack of the rank that makes it.
+  /// A message that waits for the other rank, or has found it. It is on the stack of its rank.
   struct Post {
     enum State : std::uint8_t { waiting, copying, done, unlike, overlap };
     int rank;
     const Talk& talk;
     State state = waiting;
-    Call other = {};  ///< what it has met
+    Call other = {};  ///< call of the other side
   };
-  /// The world of a part of a split, while not all of its ranks have it.
+  /// World of a part of a split, until all of its ranks have taken it.
   struct Part {
     std::shared_ptr<LocalWorld> world;
     std::size_t taken = 0;
@@ -69,15 +69,15 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
     std::weak_ptr<LocalWorld> world;
     std::vector<int> members;
   };
-  /// Why calls throw from now on.
+  /// Reason why calls throw from now on.
   enum class Break : std::uint8_t { none, late, gone, failed, different, overlap };
 
   void meet(std::unique_lock<std::mutex>& lock, int rank, const Call& call, const void* from,
             void* to);
-  /// All ranks have come: breaks the group if what they give does not fit together.
+  /// Runs when all ranks have come. Invalidates the group if their calls do not fit together.
   void agree();
   void break_up(Break why, int finder, int blamed, CallKind call) noexcept;
-  /// `met`: the call is one of those that broke the group, and no later one.
+  /// `met`: true if the call is one of those that failed, false if it came later.
   [[noreturn]] void throw_broken(int rank, CallKind kind, bool met) const;
   void note_thrown(std::string_view what) noexcept;
   void work(int rank, const Call& call) const noexcept;
@@ -92,26 +92,26 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   std::string name(int rank) const { return name_of(rank, of_all_); }
 
   const double deadline_;
-  const std::shared_ptr<LocalWorld> parent_;  // what tells this one of ranks that end
+  const std::shared_ptr<LocalWorld> parent_;  // reports to this world the ranks that end
   const std::vector<int> of_all_;
 
-  std::mutex mutex_;  // of all that follows; during the work all ranks read calls and buffers
+  std::mutex mutex_;  // guards the members below; in between, all ranks read calls and buffers
   std::condition_variable met_;
   std::vector<Place> places_;
   std::vector<Call> calls_;
   std::vector<const void*> from_;
   std::vector<void*> to_;
   RangeCheck ranges_;
-  std::vector<Post*> posts_;  // those that wait
+  std::vector<Post*> posts_;  // posts that wait
   std::map<std::pair<std::int64_t, int>, Part> parts_;
   std::vector<Child> children_;
-  int arrived_ = 0, finished_ = 0;         // ranks at the first and at the second meeting
-  std::uint64_t opened_ = 0, closed_ = 0;  // collectives past the first and past the second
+  int arrived_ = 0, finished_ = 0;         // ranks at the first and at the second barrier
+  std::uint64_t opened_ = 0, closed_ = 0;  // collectives past the first and past the second barrier
 
   Break break_ = Break::none;
   int finder_ = -1, blamed_ = -1;
   CallKind broken_call_ = CallKind::barrier;
-  bool threw_ = false;  // the rank that has ended or given up, and what it threw
+  bool threw_ = false;  // true if the rank that ended or gave up threw `thrown_`
   std::string thrown_;
 };
 

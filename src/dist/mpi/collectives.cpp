@@ -1,5 +1,5 @@
-// The bytes of collectives between processes. Reductions are firn's own, in the order of the ranks:
-// those of MPI promise neither an order nor anything about a NaN.
+// Collectives between processes. Reductions are firn's own, in the order of the ranks: MPI's
+// reductions promise neither an order nor a result for NaN.
 #include <algorithm>
 #include <cstring>
 
@@ -9,11 +9,11 @@
 namespace firn::dist {
 namespace {
 
-constexpr int kEven = 2, kOdd = 3;  // tags of pieces under way at once
+constexpr int kEven = 2, kOdd = 3;  // tags of even and odd pieces, which are in flight at once
 constexpr std::int64_t kMostRows = 32 << 20,
-                       kLeastShare = 4096;  // bytes: of a piece, with many ranks
+                       kLeastShare = 4096;  // bytes: rows of a piece; a share with many ranks
 
-/// Calls fn(rank) for all others, beginning behind `own`, so that not all send to one at a time.
+/// Calls fn(rank) for all other ranks, from the one after `own`, so that they get messages in turn.
 template <class Fn>
 void for_others(int own, int size, const Fn& fn) {
   for (int i = 1; i < size; ++i) fn((own + i) % size);
@@ -23,8 +23,8 @@ void put(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-/// How a reduction is cut into pieces. In a piece each rank has a share, of which it receives the
-/// others' elements, one row from each.
+/// Pieces of a reduction. In a piece each rank has a share, for which it receives the others'
+/// elements, one row from each.
 struct Pieces {
   Pieces(const Call& call, int ranks) : call_(call), ranks_(ranks) {
     const auto size = static_cast<std::int64_t>(size_of(call.dtype));
@@ -39,8 +39,8 @@ struct Pieces {
   std::int64_t count(std::int64_t piece) const {
     return std::min(length_, call_.count - first(piece));
   }
-  /// Where rank r's share of the piece begins, from the beginning of what it gives; elements. The
-  /// share of an all_reduce is a part of the piece, that of a reduce_scatter lies in part r.
+  /// Returns the element of a rank's input at which rank r's share of the piece begins. The share
+  /// of an all_reduce is a part of the piece; that of a reduce_scatter lies in part r.
   std::int64_t begin(std::int64_t piece, int r) const {
     return call_.kind == CallKind::all_reduce
                ? first(piece) + share_begin(count(piece), call_.dtype, r, ranks_)
@@ -71,7 +71,7 @@ MpiSizes& mpi_sizes() noexcept {
   return sizes;
 }
 
-/// Memory for the rows of two pieces, before the ranks meet.
+/// Allocates memory for the rows of two pieces, before the ranks exchange their calls.
 void MpiWorld::take_memory(const Call& call) {
   if (call.kind > CallKind::reduce_scatter || call.count == 0 || size_ == 1) return;
   const auto grow = [](Buffer& buffer, std::int64_t bytes) {
@@ -131,7 +131,7 @@ void MpiWorld::broadcast(std::byte* x, std::int64_t bytes, int root) {
   }
 }
 
-/// A few numbers need no messages beside those of the meeting.
+/// Returns true if the data is small enough to travel with the ranks' calls, in their records.
 bool MpiWorld::fits_in_record(const Call& call) noexcept {
   return call.bytes() <= sizeof(Record::given) &&
          (call.kind == CallKind::all_reduce || call.kind == CallKind::all_gather ||
@@ -164,7 +164,7 @@ void MpiWorld::reduce_whole(const Call& call, std::byte* x) {
 }
 
 /// Each rank receives its share of a piece from all others, combines it, and (all_reduce) sends it
-/// to them. Meanwhile the next piece is under way.
+/// to them. The next piece is in flight meanwhile.
 void MpiWorld::reduce(const Call& call, const std::byte* from, std::byte* to) {
   if (size_ == 1) return put(to, from, static_cast<std::int64_t>(call.bytes()));
   if (small(call, size_)) return reduce_whole(call, to);
@@ -202,7 +202,7 @@ void MpiWorld::reduce(const Call& call, const std::byte* from, std::byte* to) {
   for (std::int64_t piece = 0; piece < pieces.size(); ++piece) {
     wait(requests(piece), true);
     if (piece + 1 < pieces.size()) {
-      wait(requests(piece + 1), true);  // the gathering of the piece before, which had this buffer
+      wait(requests(piece + 1), true);  // the previous piece's gather, which used this buffer
       scatter(piece + 1);
     }
     const std::int64_t share = pieces.share(piece, rank_);

@@ -1,5 +1,5 @@
-// Messages between two processes. First the two sides tell each other what they have called, so
-// that a mismatch is known on both; then the bytes follow.
+// Messages between two processes. First the two sides exchange their calls, so that both know of a
+// mismatch; then the bytes follow.
 #include <algorithm>
 #include <thread>
 
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 constexpr int kSenderTag = 4, kReceiverTag = 5, kBytesTag = 6;
 constexpr auto kBusy = 5ms;  // a longer wait naps between polls
 constexpr auto kNap = 100us;
-constexpr auto kLastMessages = 300ms;  // what a rank has sent before it left may still arrive
+constexpr auto kLastMessages = 300ms;  // messages sent before a rank left may still arrive
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void MpiWorld::talk(std::span<const Talk> talks, double deadline) {
       else
         receive(static_cast<std::byte*>(t.to) + at, n, t.call.root, kBytesTag, even_);
     }
-    // Both sides are there: the bytes come, even if the other rank has ended since.
+    // Both sides have come: the bytes arrive, even if the other rank has ended since.
     const auto end = Clock::now() + seconds(deadline_);
     for (;;) {
       int done = 0;
@@ -63,7 +63,7 @@ void MpiWorld::talk(std::span<const Talk> talks, double deadline) {
   }
 }
 
-/// Waits until the other ranks have come, each to its side.
+/// Waits until the other rank of each message has sent its call.
 void MpiWorld::hear_other_sides(std::size_t sides) {
   const auto begin = Clock::now();
   const auto end = begin + seconds(deadline_);
@@ -95,8 +95,8 @@ void MpiWorld::hear_other_sides(std::size_t sides) {
   }
 }
 
-/// Throws if another rank waits for this one as this one waits for it: both send, or both receive.
-/// Its side then comes with a tag that nobody here asks for.
+/// Throws if another rank waits for this one while this one waits for it: both send, or both
+/// receive. The other rank's call then has a tag that this rank does not receive.
 void MpiWorld::refuse_same_way(std::size_t sides) {
   for (std::size_t i = 0; i < sides; ++i) {
     Side& side = sides_[i];
@@ -106,7 +106,7 @@ void MpiWorld::refuse_same_way(std::size_t sides) {
     int there = 0, heard = 0;
     ok(MPI_Iprobe(peer, tag, data_, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
     if (!there) continue;
-    // If the side that is awaited has come before, this one is of the other rank's next call.
+    // If the awaited call has arrived before, this one belongs to the other rank's next message.
     ok(MPI_Request_get_status(even_[2 * i], &heard, MPI_STATUS_IGNORE), "MPI_Request_get_status");
     if (heard) continue;
     ok(MPI_Recv(&side.other, sizeof(Call), MPI_BYTE, peer, tag, data_, MPI_STATUS_IGNORE),
@@ -117,7 +117,7 @@ void MpiWorld::refuse_same_way(std::size_t sides) {
   }
 }
 
-/// Throws if the group is broken, or if a rank whose side is not there has ended.
+/// Throws if the group is invalid, or if a rank whose call has not arrived has ended.
 void MpiWorld::require_peers(std::size_t sides, Clock::time_point& gone_since) {
   if (broken_.news == News::broken) {
     break_ = broken_.why;
@@ -142,7 +142,7 @@ void MpiWorld::be_late_to(int peer) {
              .why = break_,
              .finder = rank_,
              .blamed = peer,
-             .number = 0,  // whatever the others are at
+             .number = 0,  // holds for any collective of the others
              .deadline = deadline_,
              .kind = call_.kind};
   pending_ = true;

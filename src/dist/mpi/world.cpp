@@ -1,4 +1,4 @@
-// Waiting for other processes, and what goes wrong with them.
+// MpiWorld: waits for other processes, and handles their failures.
 #include "dist/mpi/world.h"
 
 #include <algorithm>
@@ -15,15 +15,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kNewsTag = 1, kMeetingTag = 1;  // of two communicators
-constexpr auto kRollCall = 300ms;             // for answers of ranks that wait in polls
+constexpr int kNewsTag = 1, kMeetingTag = 1;  // tags of two communicators
+constexpr auto kRollCall = 300ms;             // time for answers of ranks that wait in polls
 constexpr auto kBusy = 5ms;                   // a longer wait for other ranks naps between polls
 constexpr auto kNap = 100us;
 constexpr auto kGoodbye = 200ms;  // ranks that end together need no messages
 constexpr auto kTurn = 1s;
-constexpr auto kLastWords = 1s;  // for others to say what happened
+constexpr auto kLastWords = 1s;  // time for others to report what happened
 
-/// All groups of this process, the first one before those that came of it.
+/// All groups of this process; each comes before those that were split off from it.
 std::vector<MpiWorld*>& worlds() {
   static auto& all = *new std::vector<MpiWorld*>;
   return all;
@@ -129,7 +129,7 @@ void MpiWorld::reserve() {
 
 void MpiWorld::run(const Call& call, const void* from, void* to, double deadline) {
   if (break_ != Break::none) throw_broken(call.kind);
-  take_memory(call);  // a rank that has none must not come to the meeting
+  take_memory(call);  // a rank that has no memory must not exchange its call
   call_ = call;
   deadline_ = deadline;
   ++number_;
@@ -139,7 +139,7 @@ void MpiWorld::run(const Call& call, const void* from, void* to, double deadline
       heed();
       obey_news();
       meet(call, from);
-      heed();  // once more: a probe may only fetch what the next one finds
+      heed();  // again: a probe may only fetch a message that the next one finds
       obey_news();
     }
     const auto* source = static_cast<const std::byte*>(from);
@@ -173,8 +173,8 @@ void MpiWorld::run(const Call& call, const void* from, void* to, double deadline
   inside_ = false;
 }
 
-/// All ranks get the records of all, in log2(size) rounds: in each a rank passes on what it has
-/// (Bruck et al. 1997). A rank that has all knows that all have come.
+/// Gives all ranks the records of all, in log2(size) rounds: in each a rank passes on what it has
+/// (Bruck et al. 1997). A rank that has all records knows that all ranks have come.
 void MpiWorld::meet(const Call& call, const void* from) {
   records_[0].call = call;
   if (fits_in_record(call) && call.count > 0) std::memcpy(records_[0].given, from, call.bytes());
@@ -197,7 +197,7 @@ void MpiWorld::meet(const Call& call, const void* from) {
   }
 }
 
-/// Waits until all are done. Bulk data needs polls without naps, since MPI moves it within them.
+/// Waits until all requests are done. Bulk data needs polls without naps: MPI moves it in them.
 void MpiWorld::wait(std::vector<MPI_Request>& requests, bool bulk) {
   const auto begin = Clock::now();
   const auto end = begin + seconds(deadline_);
@@ -233,7 +233,7 @@ void MpiWorld::ok(int result, const char* function) {
   throw_broken(call_.kind);
 }
 
-/// Reads what the others say.
+/// Reads the messages of other ranks about their calls.
 void MpiWorld::heed() {
   for (;;) {
     int there = 0;
@@ -266,7 +266,7 @@ void MpiWorld::heed() {
   }
 }
 
-/// Throws if the present collective cannot end. One that others have left behind still can.
+/// Throws if the present collective cannot end. It still can if the others have finished it.
 void MpiWorld::obey_news() {
   if (broken_.news == News::broken && broken_.number <= number_) {
     break_ = broken_.why;
@@ -306,8 +306,8 @@ void MpiWorld::be_late() {
   throw_broken(call_.kind);
 }
 
-/// Begins to send to all others, and does not wait for them. A message that cannot be sent is one
-/// that nobody reads: the deadline of the others will pass.
+/// Begins to send to all others, and does not wait for them. If a message cannot be sent, the
+/// others throw at their deadline.
 void MpiWorld::tell_all(Outbox& outbox, const Message& message) noexcept {
   if (outbox.sent) return;
   outbox.sent = true;
@@ -330,7 +330,7 @@ void MpiWorld::give_up(std::string_view why) noexcept {
              .why = break_,
              .finder = rank_,
              .blamed = rank_,
-             .number = 0,  // whatever the others are at
+             .number = 0,  // holds for any collective of the others
              .kind = call_.kind};
   why.copy(broken_.text, sizeof broken_.text - 1);
   tell_all(notice_, broken_);
@@ -372,7 +372,7 @@ void MpiWorld::throw_broken(CallKind kind) const {
   }
 }
 
-/// The process ends normally, and MPI is firn's to end.
+/// Runs when the process ends normally, if firn has initialised MPI.
 void MpiWorld::at_exit() noexcept {
   int finalized = 0;
   MPI_Finalized(&finalized);
@@ -383,14 +383,14 @@ void MpiWorld::at_exit() noexcept {
     MPI_Finalize();
 }
 
-/// MPI_Finalize() waits for all ranks. So this one, as the group of all, first tells those that
-/// wait for it in a call of any group. If the group is broken, some may never come: then the job
-/// ends here, a moment later, so that all can say what they have met.
+/// Ends MPI. MPI_Finalize() waits for all ranks, so this rank first reports its end to those that
+/// wait for it in a call of any group. If the group is invalid, some may never come. This rank then
+/// ends the job, a moment later, so that all can report their errors.
 void MpiWorld::leave() noexcept {
   const auto end_job = [this] {
     std::fflush(nullptr);
-    // Open MPI may crash if several ranks do it at once; the others are there in case this one is
-    // not.
+    // Open MPI may crash if several ranks abort at once, so each waits for another time. A later
+    // rank aborts if the earlier ones have not.
     std::this_thread::sleep_for(kTurn * std::min(rank_, 4));
     MPI_Abort(news_, 1);
     std::_Exit(1);
@@ -423,7 +423,7 @@ void MpiWorld::leave() noexcept {
     }
     if (broken) end_job();
     MPI_Finalize();
-  } catch (const std::exception&) {  // MPI does not answer any more
+  } catch (const std::exception&) {  // MPI has failed
     end_job();
   }
 }

@@ -1,10 +1,10 @@
-// The processes of an MPI job, as one of them sees it: how it waits for the others, how they tell
-// each other what has failed, and how it ends.
+// The processes of an MPI job, as one of them sees them: how it waits for the others, how they
+// report failures, and how it ends.
 //
 // A group has two communicators: one for its bytes, and one for messages about its calls. A rank
 // waits in polls, so it reads messages meanwhile. If a deadline passes, it calls the roll: ranks
-// that wait in the same collective answer, the first that does not is the one to blame, and all are
-// told.
+// that wait in the same collective answer. The first rank that does not is the one to blame, and
+// the failure is reported to all.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1
@@ -23,24 +23,25 @@
 
 namespace firn::dist {
 
-/// How messages are cut, in bytes, the same on all ranks. Tests set them.
+/// Limits by which messages are cut, in bytes, equal on all ranks. Tests set them.
 struct MpiSizes {
-  std::int64_t whole = 16 << 10;   ///< up to so many from all ranks together, all are sent to all
-  std::int64_t share = 1 << 20;    ///< of each rank's share of a piece of a reduction
+  std::int64_t whole = 16 << 10;   ///< largest total of all ranks that is sent whole to all
+  std::int64_t share = 1 << 20;    ///< largest share of a rank in a piece of a reduction
   std::int64_t message = 1 << 30;  ///< largest message: MPI counts in int
 };
 MpiSizes& mpi_sizes() noexcept;
 
-/// A group of this process: that of all processes, or one that was split off. Never destroyed: MPI
-/// may write to its memory as long as the process lives. One thread at a time may use it, and, but
-/// with serves_threads(), all of them.
+/// The group of all processes, or one that was split off. It is never destroyed: MPI may write to
+/// its memory as long as the process lives. One thread at a time may use it and, without
+/// serves_threads(), one thread at a time may use all groups.
 class MpiWorld {
  public:
-  /// That of all processes. The first call initialises MPI. Throws Error if MPI cannot serve.
+  /// Returns the group of all processes. The first call initialises MPI. Throws Error if MPI cannot
+  /// serve.
   static MpiWorld& get();
-  /// Whether several threads may use MPI at once, each another group.
+  /// Returns true if several threads may use MPI at once, each with another group.
   static bool serves_threads() noexcept;
-  /// Whether the processes of the job are on several machines. After get().
+  /// Returns true if the processes of the job are on several machines. Call get() before.
   static bool spans_machines() noexcept;
 
   int rank() const noexcept { return rank_; }
@@ -59,27 +60,27 @@ class MpiWorld {
   using Clock = std::chrono::steady_clock;
   enum class News : std::int32_t { roll, here, broken, left };
   enum class Break : std::int32_t { none, late, gone, different, failed, given_up };
-  /// What ranks tell each other.
+  /// Message to another rank about a call.
   struct Message {
     News news = News::roll;
     Break why = Break::none;
-    std::int32_t finder = -1, blamed = -1;  // of `broken`
-    std::int64_t number = 0;                // of the collective; of `left` the last one
+    std::int32_t finder = -1, blamed = -1;  // ranks that found and caused `broken`
+    std::int64_t number = 0;  // collective's number; with `left`, that of the last one
     double deadline = 0;
-    CallKind kind = CallKind::barrier;  // of the call that did not end
-    char text[128] = {};                // why a rank has given up, cut off; it ends with a zero
+    CallKind kind = CallKind::barrier;  // kind of the call that did not end
+    char text[128] = {};  // reason why a rank has given up, cut off; it ends with a zero
   };
-  /// One direction of a message between two ranks, and what the other one says it is.
+  /// One direction of a message between two ranks: this rank's call, and the other's.
   struct Side {
     Call own, other;
     bool heard = false;
   };
-  /// What a rank brings to a meeting: its call, and what it gives if that is little.
+  /// Record that ranks exchange in meet(): the call, and the data if it is small.
   struct Record {
     Call call;
     std::byte given[112];
   };
-  /// One message to all others. MPI reads it as long as it likes.
+  /// One message to all others. MPI may read it at any later time.
   struct Outbox {
     Message message;
     std::vector<MPI_Request> requests;
@@ -90,7 +91,7 @@ class MpiWorld {
   MpiWorld(const MpiWorld& parent, const SplitPart& part);
   void reserve();
 
-  // world.cpp: waiting, and what goes wrong
+  // world.cpp: waiting, and failures
   void meet(const Call& call, const void* from);
   void wait(std::vector<MPI_Request>& requests, bool bulk);
   void ok(int result, const char* function);
@@ -128,23 +129,23 @@ class MpiWorld {
   MPI_Comm data_ = MPI_COMM_NULL, news_ = MPI_COMM_NULL;
 
   Call call_;                // the collective that this rank is in, or was in
-  std::int64_t number_ = 0;  // of it; the first is 1
+  std::int64_t number_ = 0;  // number of that collective; the first is 1
   bool inside_ = false;
   double deadline_ = 0;
-  std::vector<Record> records_;  // of all ranks, from this one on
-  std::vector<Call> calls_;      // of all ranks, from rank 0 on
-  bool pending_ = false;         // a call has thrown whose messages MPI still may carry
+  std::vector<Record> records_;  // records of all ranks, from this one on
+  std::vector<Call> calls_;      // calls of all ranks, from rank 0 on
+  bool pending_ = false;         // true if MPI may still carry messages of a call that threw
 
   Break break_ = Break::none;
-  Message broken_;                  // what broke the group
-  std::string error_;               // of MPI
-  std::vector<std::int64_t> left_;  // the last collective of ranks that have ended; -1: of others
-  std::vector<char> here_;          // who has answered the roll
+  Message broken_;                  // failure of the group
+  std::string error_;               // MPI's error
+  std::vector<std::int64_t> left_;  // last collective of each rank that has ended; -1 for others
+  std::vector<char> here_;          // 1 for each rank that has answered the roll
   Outbox roll_, notice_, farewell_;
 
-  Side sides_[2];  // of the messages under way
+  Side sides_[2];  // sides of the messages in flight
   std::vector<MPI_Request> end_, even_, odd_;
-  Buffer even_rows_, odd_rows_;  // what the others have sent of a piece
+  Buffer even_rows_, odd_rows_;  // the other ranks' elements of a piece
   std::vector<const void*> rows_;
 };
 

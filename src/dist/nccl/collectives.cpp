@@ -1,5 +1,5 @@
 // Collectives as calls of NCCL. Reductions of floats are firn's own, in the order of the ranks:
-// NCCL's promise no order, and its maxima leave out a NaN.
+// NCCL's reductions promise no order, and its maxima leave out a NaN.
 #include <algorithm>
 
 #include "base/check.h"
@@ -41,9 +41,9 @@ NcclSizes& nccl_sizes() noexcept {
   return sizes;
 }
 
-/// How a reduction in the order of the ranks is cut into pieces. In a piece of an all_reduce each
-/// rank adds up a share of `share` elements, a multiple of 16 bytes; what is left behind the shares
-/// goes to all ranks, and each adds it up. In one of a reduce_scatter the share is the piece.
+/// Pieces of a reduction in the order of the ranks. In a piece of an all_reduce each rank adds up a
+/// share of `share` elements, a multiple of 16 bytes. The elements behind the shares go to all
+/// ranks, and each rank adds them up. In a reduce_scatter the share is the whole piece.
 struct NcclWorld::Layout {
   Layout(const Call& call, int ranks) : count(call.count), ranks_(ranks) {
     size = static_cast<std::int64_t>(size_of(call.dtype));
@@ -74,7 +74,7 @@ struct NcclWorld::Layout {
   std::int64_t ranks_, unit_ = 1;
 };
 
-/// Whether NCCL's own reduction gives the bits that are promised, or was asked for.
+/// Returns true if NCCL's own reduction gives the bits that are promised, or was asked for.
 bool NcclWorld::by_engine(const Call& call) const noexcept {
   return !is_floating(call.dtype) || (call.reduce == Reduce::sum && !options_.exact_sums);
 }
@@ -85,7 +85,7 @@ std::int64_t NcclWorld::scratch_bytes(const Call& call) const {
   return Layout(call, size_).most_scratch();
 }
 
-/// Beginning behind this rank, so that not all send to one at a time.
+/// Calls fn(rank) for all other ranks, from the one after this, so that they get messages in turn.
 void NcclWorld::for_others(const std::function<void(int)>& fn) const {
   for (int i = 1; i < size_; ++i) fn((rank_ + i) % size_);
 }
@@ -137,7 +137,7 @@ void NcclWorld::queue(const Call& call, const std::byte* from, std::byte* to, st
   });
 }
 
-/// Both directions at once.
+/// Queues both directions at once.
 void NcclWorld::queue_talks(std::span<const Talk> talks, Stream stream) {
   auto* const native = static_cast<cudaStream_t>(stream.handle);
   std::string what;
@@ -173,7 +173,7 @@ void NcclWorld::by_order(const Call& call, const std::byte* from, std::byte* to,
     const auto share_bytes = static_cast<std::size_t>(share * cut.size);
     const auto rest_bytes = static_cast<std::size_t>(rest * cut.size);
     std::byte* const rest_rows = scratch + (size_ - 1) * share * cut.size;
-    // Rank r's share of what this rank gives, and what is behind the shares.
+    // Rank r's share of this rank's input. The elements behind the shares begin at rest_at.
     const auto given = [&](int r) {
       return from + (cut.all ? first + share * r : cut.count * r + first) * cut.size;
     };

@@ -1,5 +1,5 @@
-// What ranks compare on the host before they queue work: a device that has begun what others do not
-// make cannot be stopped without losing the group.
+// Ranks compare their calls on the host before they queue work. A device that has begun a call
+// which the others do not make cannot be stopped without losing the group.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 
 namespace firn::dist {
 
-/// fn() uses the bootstrap group. What it throws breaks this group, too.
+/// Runs fn(), which uses the bootstrap group. If it throws, this group becomes invalid too.
 void NcclWorld::on_host(const Call& call, const std::function<void()>& fn) {
   if (!bootstrap_ || !options_.compare) return;
   const char* const op = to_string(call.kind);
@@ -42,7 +42,7 @@ void NcclWorld::announce(const Call& call) {
   compare(call);
 }
 
-/// A sender tells what it sends, and hears what the receiver expects. So both know of a mismatch.
+/// A sender sends its call and receives the receiver's. So both know of a mismatch.
 void NcclWorld::compare_sides(std::span<const Talk> talks) {
   on_host(talks.front().call, [&] {
     const Call *send = nullptr, *recv = nullptr;
@@ -59,7 +59,7 @@ void NcclWorld::compare_sides(std::span<const Talk> talks) {
   });
 }
 
-/// Tells `mine` to its other side, and hears what the other side of `own` tells; null: none.
+/// Sends `mine` to its other side, and receives `theirs` from that of `own`; null: neither.
 void NcclWorld::exchange(const Call* mine, const Call* own, Call& theirs) {
   if (mine) std::memcpy(mine_.mutable_view().data, mine, sizeof *mine);
   if (mine && own)

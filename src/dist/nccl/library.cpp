@@ -20,7 +20,7 @@ Nccl load() {
 
 #else
 
-/// In the process or the system's search path, then where the build found it.
+/// Looks in the process or the system's search path, then where the build found NCCL.
 Nccl load() { return load_nccl(kernels::library_names("nccl", NCCL_MAJOR, FIRN_NCCL_PATH)); }
 
 #endif
@@ -33,7 +33,7 @@ std::string take_functions(void* library, Nccl& lib) {
   if (!lib.f && missing.empty()) missing = #f;
   FIRN_EACH_NCCL(FIRN_TAKE)
 #undef FIRN_TAKE
-  // The version first: an old library lacks functions because it is old.
+  // The version is checked first: an old library lacks functions because it is old.
   if (lib.ncclGetVersion && lib.ncclGetVersion(&lib.version) == ncclSuccess) {
     if (std::string why = why_not_nccl(lib.version, NCCL_MAJOR); !why.empty()) return why;
   }
@@ -64,7 +64,7 @@ const char* name_of(ncclResult_t result) noexcept {
 Nccl load_nccl(const std::vector<std::string>& names) {
   Nccl lib;
   const kernels::OpenedLibrary opened = kernels::open_library(names, [&lib](void* library) {
-    lib = Nccl();  // nothing of one that was refused
+    lib = Nccl();  // drops a library that was refused
     return take_functions(library, lib);
   });
   if (!opened.name.empty()) {

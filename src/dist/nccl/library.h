@@ -1,5 +1,5 @@
 // NCCL's functions, loaded at the first nccl_group(). The library is not linked: a program runs
-// without it until it asks for such a group. On the simulator they are those of
+// without it until it asks for such a group. The simulator has its own, in
 // tests/cusim/libraries/nccl.cpp.
 #pragma once
 
@@ -35,18 +35,18 @@ struct Nccl {
 #define FIRN_MEMBER(name) decltype(&::name) name = nullptr;
   FIRN_EACH_NCCL(FIRN_MEMBER)
 #undef FIRN_MEMBER
-  std::string path;  ///< what was loaded
-  int version = 0;   ///< as NCCL_VERSION_CODE
+  std::string path;  ///< name of the library that was loaded
+  int version = 0;   ///< version as NCCL_VERSION_CODE
 };
 
-/// The library, loaded by the first call. If there is none, throws a DeviceError that names every
-/// place that was tried.
+/// Returns the library, loaded by the first call. If there is none, throws a DeviceError that names
+/// every place that was tried.
 const Nccl& nccl();
 
-/// The first of `names` that can be loaded and is new enough. Throws as nccl() does.
+/// Loads the first of `names` that can be loaded and is new enough. Throws as nccl() does.
 Nccl load_nccl(const std::vector<std::string>& names);
 
-/// "unhandled system error (ncclSystemError, 2)".
+/// Describes a result: "unhandled system error (ncclSystemError, 2)".
 std::string describe(const Nccl& lib, ncclResult_t result);
 
 }  // namespace firn::dist

@@ -1,4 +1,4 @@
-// The transport of ranks on CUDA devices over NCCL, and how they come together.
+// The transport of ranks on CUDA devices over NCCL, and how the ranks connect.
 #include "firn/dist/nccl.h"
 
 #include <cstring>
@@ -29,7 +29,7 @@ class NcclTransport final : public Transport, public std::enable_shared_from_thi
   Device device() const noexcept override { return world_.device(); }
   void run(const Call& call, const void* from, void* to) override { world_.run(call, from, to); }
   void talk(std::span<const Talk> talks) override { world_.talk(talks); }
-  /// The others learn of it where they compare their calls, else at the deadline.
+  /// The others throw where they compare their calls, else at the deadline.
   void give_up(std::string_view why) noexcept override {
     if (world_.bootstrap()) GroupAccess::transport(*world_.bootstrap())->give_up(why);
   }
@@ -56,14 +56,14 @@ void check_options(Device device, const NcclOptions& options) {
   require_device(kOp, device);
 }
 
-/// What ranks tell each other before they use NCCL.
+/// Record that ranks exchange before they use NCCL.
 struct Card {
   std::int32_t version = 0;
-  std::int32_t result = 0;  ///< of rank 0's ncclGetUniqueId()
+  std::int32_t result = 0;  ///< result of ncclGetUniqueId(), if the rank made an id
   ncclUniqueId id = {};
 };
 
-/// Every rank's `mine`.
+/// Returns every rank's `mine`.
 template <class T>
 std::vector<T> gather(const Group& group, const T& mine) {
   const auto n = static_cast<std::int64_t>(sizeof(T));
@@ -76,7 +76,7 @@ std::vector<T> gather(const Group& group, const T& mine) {
   return out;
 }
 
-/// The id that rank `from` has made, on all ranks that ask for it; each rank asks for one.
+/// Returns the id that rank `from` has made. All ranks call it, and each names the rank it needs.
 ncclUniqueId share_id(const Group& bootstrap, int from = 0) {
   const Nccl& lib = nccl();
   Card mine{.version = lib.version};
@@ -100,7 +100,7 @@ ncclUniqueId share_id(const Group& bootstrap, int from = 0) {
   return cards[static_cast<std::size_t>(from)].id;
 }
 
-/// All ranks connect, or none.
+/// Connects all ranks, or none.
 void connect(NcclWorld& world, const Group& bootstrap, const ncclUniqueId& id) {
   std::exception_ptr thrown;
   try {
@@ -114,7 +114,7 @@ void connect(NcclWorld& world, const Group& bootstrap, const ncclUniqueId& id) {
     if (failed[r]) world.give_up(static_cast<int>(r));
 }
 
-/// A communicator of its own for each part, and a part of the bootstrap group if there is one.
+/// Gives each part a communicator, and a part of the bootstrap group if there is one.
 std::shared_ptr<Transport> NcclTransport::split(const SplitPart& part) {
   std::vector<int> of_all = part.members;
   if (!world_.of_all().empty())
@@ -156,7 +156,7 @@ Group nccl_group(int rank, int size, const std::string& path, Device device,
   }
   const IdFile file(path, size);
   transport->world().connect(file.id());
-  return Group(transport);  // the file goes: all have read it
+  return Group(transport);  // removes the file, which all ranks have read
 }
 FIRN_OUT_OF_MEMORY(kOp)
 

@@ -17,14 +17,14 @@ namespace {
 constexpr const char* kOp = "nccl_group";
 constexpr auto kNap = std::chrono::milliseconds(2);
 
-/// What the file holds.
+/// Contents of the rendezvous file.
 struct Content {
   char magic[8] = {'f', 'i', 'r', 'n', 'n', 'c', 'c', 'l'};
   std::int32_t version = 0, size = 0;
   ncclUniqueId id = {};
 };
 
-/// The system would take the text before a NUL character as the whole name.
+/// Throws IoError for a NUL character: the system would take the text before it as the name.
 void check_path(const std::string& path) {
   if (path.find('\0') != std::string::npos)
     throw IoError(kOp, path.substr(0, path.find('\0')),
@@ -46,7 +46,7 @@ IdFile::IdFile(const std::string& path, int size) : path_(path) {
     throw RankError(kOp, 0, 0, fmt::format("ncclGetUniqueId answered {}", describe(lib, r)),
                     "NCCL_DEBUG=WARN makes NCCL say more");
   id_ = content.id;
-  // The others see the whole file or none.
+  // The file is renamed when complete, so that the others see the whole file or none.
   const std::string part = path + ".part";
   std::ofstream out(part, std::ios::binary | std::ios::trunc);
   out.write(reinterpret_cast<const char*>(&content), sizeof content);

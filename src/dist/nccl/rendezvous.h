@@ -1,4 +1,4 @@
-// Ranks that meet through a file: rank 0 writes NCCL's id, the others wait for it.
+// Ranks that connect through a file: rank 0 writes NCCL's id, and the others wait for it.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace firn::dist {
 
-/// The file of rank 0, which is there as long as this object.
+/// The file of rank 0, which exists as long as this object.
 class IdFile {
  public:
-  /// Throws IoError if there is such a file already: another rank could have read it.
+  /// Throws IoError if the file exists already: another rank could have read it.
   IdFile(const std::string& path, int size);
   ~IdFile();
   IdFile(const IdFile&) = delete;
@@ -23,8 +23,8 @@ class IdFile {
   ncclUniqueId id_ = {};
 };
 
-/// Waits for the file. Throws RankError when the deadline (seconds) passes, and IoError if the file
-/// is not one of rank 0 of so many ranks with the same NCCL.
+/// Waits for the file. Throws RankError when the deadline (seconds) passes. Throws IoError unless
+/// rank 0 wrote the file for `size` ranks with the same NCCL.
 ncclUniqueId wait_for_id(const std::string& path, int rank, int size, double deadline);
 
 }  // namespace firn::dist

@@ -1,4 +1,4 @@
-// Tensors of the host over a group of devices, for ranks that have no other group.
+// StagedTransport carries tensors of the host over devices, for ranks that have no other group.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace firn::dist {
 
-/// Copies what a call reads to the device, makes the call there, and copies back what it has
-/// written. So each call waits for the device.
+/// Copies the input of a call to the device, makes the call there, and copies its output back. So
+/// each call waits for the device.
 class StagedTransport final : public Transport {
  public:
   explicit StagedTransport(std::shared_ptr<Transport> devices) : devices_(std::move(devices)) {}

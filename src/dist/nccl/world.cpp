@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kBusy = 2ms;  // a longer wait for NCCL naps between polls
 constexpr auto kNap = 100us;
-constexpr auto kLook = 10ms;  // between two looks at what is queued
+constexpr auto kLook = 10ms;  // time between two looks at what is queued
 constexpr const char* kConnect = "nccl_group";
 constexpr const char* kNoReplay = "a replay could not compare the ranks' calls";
 constexpr const char* kLateHint =
@@ -59,7 +59,7 @@ NcclWorld::~NcclWorld() {
   if (broken_ && !broken_->told) leave_word();
 }
 
-/// NCCL's work is waited for.
+/// Waits for NCCL's work, and destroys the communicator.
 void NcclWorld::leave() noexcept {
   const auto end = Clock::now() + seconds(options_.deadline);
   std::optional<Call> last;
@@ -85,12 +85,12 @@ void NcclWorld::leave() noexcept {
                  : fmt::format("the end of the group failed: {}", failure("NCCL", state)),
              kLateHint, -1);
   } catch (const std::bad_alloc&) {
-    break_up(op, {}, {}, -1);  // without a text
+    break_up(op, {}, {}, -1);  // the error has no text
   }
 }
 
-/// What broke the group comes at the next wait of the host for the device, though the group is
-/// gone: the results are undefined.
+/// Makes the host's next wait for the device throw the group's error, though the group is gone: the
+/// results are undefined.
 void NcclWorld::leave_word() noexcept {
   struct Word {
     std::optional<runtime::WaitCheck> check;
@@ -101,16 +101,16 @@ void NcclWorld::leave_word() noexcept {
                                                           broken_->text, broken_->hint)] {
       const RankError thrown = error;
       const std::shared_ptr<Word> own = word;
-      own->check.reset();  // once; this function goes with it
+      own->check.reset();  // throws once; this destroys the function
       throw thrown;
     });
-  } catch (const std::bad_alloc&) {  // NOLINT: there is nobody to tell
+  } catch (const std::bad_alloc&) {  // NOLINT: it cannot be reported
   }
 }
 
 void NcclWorld::connect(const ncclUniqueId& id) {
   idle_.push_back(take_events({}));
-  idle_.back().begin.record(current_stream(device_));  // makes the device this thread's in CUDA
+  idle_.back().begin.record(current_stream(device_));  // makes the device current in this thread
   step(kConnect, "the meeting of the ranks", [&](Results& results) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -146,7 +146,7 @@ void NcclWorld::run(const Call& call, const void* from, void* to) {
   require_whole(op);
   runtime::refuse_capture(op, device_, kNoReplay);
   const Stream stream = current_stream(device_);
-  // A rank that has no memory must not come to the meeting.
+  // A rank that has no memory must not compare its call.
   const runtime::Workspace scratch(static_cast<std::size_t>(scratch_bytes(call)), stream);
   Queued queued = take_events(call);
   compare(call);
@@ -171,26 +171,26 @@ void NcclWorld::talk(std::span<const Talk> talks) {
   queue_watched(std::move(queued), stream, [&] { queue_talks(talks, stream); });
 }
 
-/// fn() queues the work of one call.
+/// Runs fn(), which queues the work of one call.
 void NcclWorld::queue_watched(Queued queued, Stream stream, const std::function<void()>& fn) {
   const char* const op = to_string(queued.call.kind);
   try {
     watch_from(std::move(queued), stream, fn);
   } catch (const RankError&) {
     throw;
-  } catch (const std::exception& e) {  // of CUDA: this rank has begun, and cannot go on
+  } catch (const std::exception& e) {  // an error of CUDA: this rank has begun, and cannot go on
     const std::lock_guard lock(mutex_);
     break_up(op, e.what(), kNcclHint, rank_);
     throw_broken(op);
   }
 }
 
-/// It is watched from its beginning: the host may hang while it queues the rest. CUDA is not called
-/// with the lock held, which the watching thread needs.
+/// Watches the call from its beginning: the host may hang while it queues the rest. CUDA is not
+/// called with the lock held, which the watching thread needs.
 void NcclWorld::watch_from(Queued queued, Stream stream, const std::function<void()>& fn) {
   const char* const op = to_string(queued.call.kind);
   Event end = std::move(queued.end);
-  queued.begin.record(stream);  // makes the device this thread's in CUDA, too
+  queued.begin.record(stream);  // makes the device current in this thread, too
   {
     const std::lock_guard lock(mutex_);
     if (broken_) throw_broken(op);
@@ -226,7 +226,7 @@ void NcclWorld::step(const char* op, const std::string& what,
   settle(op, what);
 }
 
-/// Until then the work may not be in the stream, and NCCL takes no other call.
+/// Waits for NCCL: until then the work may not be in the stream, and NCCL takes no other call.
 void NcclWorld::settle(const char* op, const std::string& what) {
   const auto begin = Clock::now(), end = begin + seconds(options_.deadline);
   for (;;) {
@@ -269,12 +269,12 @@ void NcclWorld::watch() noexcept {
     }
     try {
       if (!stop_ && !broken_) look();
-    } catch (const std::bad_alloc&) {  // NOLINT: the next look says it
+    } catch (const std::bad_alloc&) {  // NOLINT: the next look reports it
     }
   }
 }
 
-/// Takes off what has ended, and breaks the group if something cannot end.
+/// Removes finished calls, and invalidates the group if one can no longer finish.
 void NcclWorld::look() {
   while (!queued_.empty()) {
     Queued& first = queued_.front();
@@ -309,7 +309,7 @@ void NcclWorld::look() {
   }
 }
 
-/// What broke the group is noted before NCCL's work ends: whoever waits for that will see it.
+/// Notes the error before NCCL's work ends, so that a caller that waits for the work sees it.
 void NcclWorld::break_up(const char* op, std::string text, std::string hint, int peer) noexcept {
   if (broken_) return;
   broken_ = {.op = op, .text = std::move(text), .hint = std::move(hint), .peer = peer};

@@ -1,10 +1,10 @@
-// A rank's end of a group over NCCL: its communicator, how the rank waits for it, and what is done
-// when it fails.
+// One rank's end of a group over NCCL: its communicator, how the rank waits for it, and how it
+// fails.
 //
 // The communicator does not block: a call that needs other ranks answers "in progress", and its
-// state is polled, so a deadline can pass. What is queued on the device is watched by a thread.
-// Only that can end a collective that hangs, for the host may itself hang in a call of CUDA that
-// waits for the device.
+// state is polled, so a deadline can pass. A thread watches the work that is queued on the device.
+// Only that thread can end a collective that hangs, for the host may itself hang in a call of CUDA
+// that waits for the device.
 #pragma once
 
 #include <chrono>
@@ -27,11 +27,11 @@
 
 namespace firn::dist {
 
-/// How reductions are cut, in bytes, the same on all ranks. Tests set them.
+/// Limits by which reductions are cut, in bytes, equal on all ranks. Tests set them.
 struct NcclSizes {
-  std::int64_t whole = 64 << 10;  ///< up to so many from all ranks together, all are sent to all
+  std::int64_t whole = 64 << 10;  ///< largest total of all ranks that is sent whole to all
   std::int64_t piece =
-      64 << 20;  ///< of a tensor; a rank needs as much memory for the others' shares
+      64 << 20;  ///< piece of a tensor; a rank needs this much memory for the others' shares
 };
 NcclSizes& nccl_sizes() noexcept;
 
@@ -41,8 +41,8 @@ inline constexpr const char* kNcclHint =
 
 class NcclWorld {
  public:
-  /// `bootstrap`: what compares calls; none: nobody does. `of_all` as name_of() has it. Not
-  /// connected yet.
+  /// `bootstrap` compares calls; without it, calls are not compared. `of_all` is as in name_of().
+  /// The group is not connected yet.
   NcclWorld(int rank, int size, Device device, const NcclOptions& options,
             std::optional<Group> bootstrap, std::vector<int> of_all = {});
   ~NcclWorld();
@@ -54,9 +54,9 @@ class NcclWorld {
   const NcclOptions& options() const noexcept { return options_; }
   const std::vector<int>& of_all() const noexcept { return of_all_; }
 
-  /// Meets the others. Throws RankError; the group is broken then.
+  /// Connects to the other ranks. Throws RankError; the group is then invalid.
   void connect(const ncclUniqueId& id);
-  /// Another rank has not connected: breaks the group and throws RankError.
+  /// Invalidates the group, since rank `peer` has not connected, and throws RankError.
   [[noreturn]] void give_up(int peer);
 
   /// Transport::run(), talk(), plan() and announce().
@@ -73,13 +73,13 @@ class NcclWorld {
     Call call;
     Event begin, end;
     bool whole = false;                           ///< all of it is queued, and `end` marks its end
-    std::optional<Clock::time_point> since = {};  ///< when it was first seen to have begun
+    std::optional<Clock::time_point> since = {};  ///< time at which it was first seen to have begun
   };
-  /// What broke the group.
+  /// Error that invalidated the group.
   struct Broken {
     std::string op, text, hint;
     int peer = -1;
-    bool told = false;  ///< somebody has thrown it
+    bool told = false;  ///< true once a call has thrown it
   };
   /// The results of NCCL's functions in one step; the first failure counts.
   struct Results {
@@ -94,13 +94,13 @@ class NcclWorld {
     }
   };
 
-  // compare.cpp: what ranks tell each other on the host
+  // compare.cpp: comparing calls on the host
   void compare(const Call& call);
   void on_host(const Call& call, const std::function<void()>& fn);
   void compare_sides(std::span<const Talk> talks);
   void exchange(const Call* mine, const Call* own, Call& theirs);
 
-  // world.cpp: waiting, and what goes wrong
+  // world.cpp: waiting, and failures
   void require_whole(const char* op);
   /// Calls `fn(results)` with the lock held, then waits until NCCL has queued its work.
   void step(const char* op, const std::string& what, const std::function<void(Results&)>& fn);
@@ -137,7 +137,7 @@ class NcclWorld {
   Tensor mine_, other_, all_;  // u8: calls, for bootstrap_
   std::vector<Call> calls_;
 
-  std::mutex mutex_;  // of all that follows, and of NCCL's functions
+  std::mutex mutex_;  // guards the members below, and NCCL's functions
   std::condition_variable wake_;
   ncclComm_t comm_ = nullptr;  // null: not connected, or aborted
   std::deque<Queued> queued_;

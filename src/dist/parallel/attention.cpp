@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kLayer = "ParallelMultiHeadAttention";
 
-/// The layer of one rank with the options of the whole one.
+/// Makes the layer of one rank from the options of the whole layer.
 nn::MultiHeadAttention heads_of_rank(const Group& group, std::int64_t width, std::int64_t heads,
                                      nn::MultiHeadAttentionOptions o) {
   require_device_of(kLayer, o.device, group);
@@ -26,7 +26,7 @@ nn::MultiHeadAttention heads_of_rank(const Group& group, std::int64_t width, std
   return nn::MultiHeadAttention(width, own.size(), o);
 }
 
-/// The rank's rows of `whole`, which has blocks of so many rows: each block is divided.
+/// Returns this rank's rows of `whole`, whose blocks (of `blocks` rows each) are sharded.
 nn::Parameter rows_of(const Tensor& whole, const std::vector<std::int64_t>& blocks,
                       const Group& group) {
   std::vector<Tensor> parts;
@@ -47,7 +47,7 @@ void take_rows(nn::Linear& to, const nn::Linear& whole, const std::vector<std::i
   if (whole.bias.defined()) to.bias = rows_of(whole.bias, blocks, group);
 }
 
-/// The part that this rank's heads read of a mask or bias with an axis of all `heads`; else it.
+/// Returns this rank's heads of a mask or bias with an axis of all `heads`; else returns `t`.
 Tensor part_of_rank(const Tensor& t, std::int64_t heads, const Group& group) {
   if (group.size() == 1 || !t.defined() || t.rank() < 3 || t.size(-3) != heads) return t;
   const AxisPart own = part_of(kLayer, "heads", heads, group);

@@ -1,4 +1,4 @@
-// Cross-entropy of logits whose classes are divided over ranks. With m = max x, s = sum of e^(x -
+// Cross-entropy of logits whose classes are sharded over ranks. With m = max x, s = sum of e^(x -
 // m) and l = m + log s over all ranks, a row of target t and weights u, w adds (as cross_entropy())
 //
 //   u (w[t] (1-e) (l - x[t]) + e/C (W l - sum_c w[c] x[c]) + z l^2),   W = sum_c w[c],
@@ -27,15 +27,15 @@ using autograd::Saved;
 
 constexpr const char* kOp = "vocab_parallel_cross_entropy";
 
-/// What is known of each row without its logits: [rows] each.
+/// Values of each row that do not depend on its logits: [rows] each.
 struct Rows {
-  Tensor target;  ///< i64: its number among this rank's classes; 0 if another rank has it, or none
+  Tensor target;  ///< i64: index among this rank's classes; 0 if this rank does not have it
   Tensor here;    ///< bool: this rank has it
   Tensor row;     ///< f32 or f64: u, 0 for a row that is left out
   Tensor term;    ///< w[t], 0 for a row that is left out
 };
 
-/// On the CPU. A device finds a bad target as gather() does.
+/// Checks targets on the CPU. A device finds a bad target as gather() does.
 void check_targets(const Tensor& target, std::int64_t classes, std::int64_t ignore_index) {
   if (!target.device().is_cpu() || runtime::dry_run()) return;
   const auto* const t = target.data<std::int64_t>();
@@ -46,7 +46,8 @@ void check_targets(const Tensor& target, std::int64_t classes, std::int64_t igno
                classes, ignore_index);
 }
 
-/// `target` i64 [rows]; class_weights and row_weights are in the dtype to compute in, or undefined.
+/// `target` is i64 [rows]. class_weights and row_weights have the dtype to compute in, or are
+/// undefined.
 Rows rows_of(const Tensor& target, const Tensor& class_weights, const Tensor& row_weights,
              DType compute, std::int64_t ignore_index, std::int64_t classes, const AxisPart& own) {
   check_targets(target, classes, ignore_index);
@@ -124,7 +125,7 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
   const double z = options.z_loss;
 
   Tensor sum, weight, most, log_sum, class_part;
-  Tensor all_weights;  // W e/C, [1]: what smoothing adds to each row's weight
+  Tensor all_weights;  // W e/C, [1]: smoothing adds it to each row's weight
   Rows rows;
   {
     const NoGrad guard;
@@ -144,8 +145,8 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
     const Tensor x = cast(logits.detach(), compute).contiguous().reshape({count, n});
     most = x.max({1}, true).contiguous();
     group.all_reduce(most, Reduce::max);
-    // The sums are of x - m, so that large logits lose nothing. One exchange has them all: that of
-    // e^(x - m), that of the target's logit, and that of logits.
+    // x - m takes the place of x, so that large logits lose nothing. One exchange has all sums: of
+    // e^(x - m), of the target's logit, and of logits.
     const Tensor sums = zeros({smooth > 0 ? 3 : 2, count}, compute, logits.device());
     const Tensor shifted = x - most;
     sums[0].copy_(exp(shifted).sum({1}));
@@ -179,7 +180,7 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
         }
         const Tensor taken = where(b.saved(5), -at, 0.0);
         grad = scatter_add(grad, 1, b.saved(2).unsqueeze(1), taken.unsqueeze(1));
-        // What is left out may hold NaN, which a weight of 0 would keep.
+        // A row that is left out may hold NaN, which a weight of 0 would keep.
         grad = where(gt(abs(row), 0.0).unsqueeze(1), grad, 0.0);
         b.accumulate(0, cast(grad, b.input_dtype(0)).reshape(b.input_shape(0)));
       });

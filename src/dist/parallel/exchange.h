@@ -1,4 +1,4 @@
-// What the files of this folder share.
+// Helpers that the files of this folder share.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace firn::dist {
 
-/// A new tensor, contiguous: the sum of all ranks' x, without a gradient. f16 and bf16 are added in
-/// f32 and rounded once.
+/// Returns a new contiguous tensor: the sum of all ranks' x, without a gradient. f16 and bf16 are
+/// added in f32 and rounded once.
 Tensor sum_over_ranks(const Tensor& x, const Group& group);
 
-/// y + bias, in the dtype of y as linear() adds it; y if there is none.
+/// Returns y + bias, in the dtype of y as linear() adds it, or y if `bias` is undefined.
 Tensor with_bias(const Tensor& y, const Tensor& bias);
 
-/// Throws Error unless the group can exchange x; one rank exchanges nothing.
+/// Throws Error unless the group can exchange x. One rank exchanges nothing.
 inline void require_there(const char* op, const Tensor& x, const Group& group) {
   FIRN_CHECK(group.size() == 1 || x.device() == group.device(), op,
              "ranks exchange tensors of one device: use to(), or a group of the other device",
              "{} is not on {}, as the group is", describe(x), group.device());
 }
 
-/// Where layers make their parameters. One rank exchanges nothing, so a group on the CPU, as
-/// Group() is, leaves its layers where they are wanted.
+/// Returns the device where layers make their parameters. One rank exchanges nothing, so with one
+/// rank on the CPU, as in Group(), it is `wanted`.
 inline Device device_of(const Group& group, Device wanted = default_device()) {
   return group.size() > 1 || group.device().is_cuda() ? group.device() : wanted;
 }
@@ -36,19 +36,19 @@ inline void require_device_of(const char* op, Device device, const Group& group)
 
 /// Indices i64 of an axis of `all` elements, of which this rank has `rows` from `first` on.
 struct OwnIndices {
-  Tensor at;    ///< among the rank's own; 0 for others', and -1 for what is outside of the axis
+  Tensor at;    ///< index among the rank's own; 0 for others', -1 outside of the axis
   Tensor here;  ///< bool: the rank has it
 };
 OwnIndices own_indices(const Tensor& index, std::int64_t first, std::int64_t rows,
                        std::int64_t all);
 
-/// A rank's part of an axis that ranks divide among them: elements [first, last).
+/// This rank's shard of an axis: elements [first, last).
 struct AxisPart {
   std::int64_t first = 0, last = 0;
   std::int64_t size() const noexcept { return last - first; }
 };
 
-/// Throws Error unless the ranks divide n; `what` is what is divided.
+/// Returns this rank's shard. Throws Error unless n is a multiple of the ranks; `what` names n.
 inline AxisPart part_of(const char* op, const char* what, std::int64_t n, const Group& group) {
   FIRN_CHECK(n % group.size() == 0, op, "choose a multiple of the ranks",
              "{} = {} cannot be divided by {} ranks", what, n, group.size());

@@ -21,7 +21,7 @@ void check_operand(const char* op, const Tensor& x, const Group& group) {
   require_there(op, x, group);
 }
 
-/// The ranks' parts of the last axis, side by side.
+/// Joins the ranks' shards along the last axis.
 Tensor side_by_side(const Tensor& x, const Group& group) {
   const NoGrad guard;
   const Tensor part = x.contiguous();
@@ -87,8 +87,8 @@ Tensor scatter_to_ranks(const Tensor& x, const Group& group) {
 
 namespace {
 
-/// A stream that follows from where this thread's is, and the rank; the thread's goes on by one
-/// block.
+/// Returns a stream that follows from this thread's stream and the rank. The thread's stream
+/// advances by one block.
 Generator own_numbers(const Group& group) {
   Generator& stream = default_generator();
   if (group.size() == 1) return stream;

@@ -14,7 +14,7 @@
 namespace firn::dist {
 namespace {
 
-/// A parameter with elements [part.first, part.last) of an axis of `whole`.
+/// Returns a parameter with elements [part.first, part.last) of an axis of `whole`.
 nn::Parameter divided(const Tensor& whole, std::int64_t axis, const AxisPart& part) {
   nn::Parameter out(whole.detach().slice(axis, part.first, part.last).contiguous());
   if (part.size() < whole.size(axis)) mark_divided(out);
@@ -94,7 +94,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const Group& group, std::int64_t 
   weight = divided(whole.weight, 0, part);
 }
 
-/// On the CPU. A device finds a bad index as embedding() does.
+/// Checks indices on the CPU. A device finds a bad index as embedding() does.
 void VocabParallelEmbedding::check_indices(const Tensor& index) const {
   if (!index.device().is_cpu() || runtime::dry_run()) return;
   const std::int64_t vocab = weight.size(0) * group_.size();
@@ -136,10 +136,10 @@ ParallelSwiGLU::ParallelSwiGLU(const Group& group, std::int64_t width, std::int6
       down(group, hidden, width, {.bias = options.bias, .dtype = options.dtype}),
       group_(group) {
   require_device_of("ParallelSwiGLU", options.device, group);
-  to(options.device);  // of one rank
+  to(options.device);  // moves layers of one rank
 }
 
-/// One copy for both projections, so that their gradients are added up over the ranks at once.
+/// Copies x once for both projections, so that their gradients are summed over the ranks at once.
 Tensor ParallelSwiGLU::forward(const Tensor& x) {
   const Tensor h = copy_to_ranks(x, group_);
   return down(swiglu(linear(h, gate.weight, gate.bias), linear(h, up.weight, up.bias)));

@@ -1,7 +1,6 @@
-// The 1F1B schedule. Between stages s and s + 1 of p, with w = p - 1 - s micro-batches ahead and m
-// in all, the messages are, seen from s: w times an activation; m - w times an activation and a
-// gradient at once; w times a gradient. Stage s + 1 sees the same, so no two ranks wait for each
-// other.
+// The 1F1B schedule. Stage s of p is w = p - 1 - s micro-batches ahead, of m in all. It exchanges
+// with stage s + 1: w times an activation; m - w times an activation and a gradient at once; w
+// times a gradient. Stage s + 1 sees the same, so no two ranks wait for each other.
 #include "firn/dist/parallel/pipeline.h"
 
 #include <fmt/format.h>
@@ -27,7 +26,7 @@ namespace {
 
 constexpr const char* kOp = "Pipeline";
 
-/// What goes before a tensor: its shape and dtype, and with a gradient the loss that it is of.
+/// Header sent before a tensor: its shape and dtype and, with a gradient, its loss.
 struct Header {
   std::int64_t rank = 0, dtype = 0;
   std::int64_t sizes[kMaxRank] = {};
@@ -35,7 +34,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == (4 + kMaxRank) * sizeof(std::int64_t));
 
-/// A tensor on its way, and its header, which travels between the hosts.
+/// A tensor in transit, and its header, which travels between the hosts.
 struct Parcel {
   Tensor header = zeros({4 + kMaxRank}, DType::i64, Device::cpu());
   Tensor tensor;
@@ -58,7 +57,7 @@ Parcel packed(const Tensor& t, double loss = 0, double weight = 0) {
   return out;
 }
 
-/// Memory for the tensor that a header announces.
+/// Allocates the tensor that a header announces.
 void unpack(Parcel& parcel, const Group& g) {
   const Header& h = parcel.head();
   Shape shape;
@@ -93,8 +92,8 @@ std::string_view name_of(std::int64_t call) {
   return call == static_cast<std::int64_t>(Work::infer) ? "infer()" : "run_batch()";
 }
 
-/// Runs check(). Stages that cut a batch otherwise, do something else, or refuse to begin, would
-/// leave others waiting for messages that do not come: then all throw.
+/// Runs check(). Throws on all stages if one refuses to begin, or if they differ in their call or
+/// their cut of the batch. Otherwise some would wait for messages that do not come.
 template <class Check>
 void require_alike(const Group& stages, Work call, std::int64_t samples, std::int64_t micro_batch,
                    const Check& check) {
@@ -130,8 +129,8 @@ void require_alike(const Group& stages, Work call, std::int64_t samples, std::in
   }
 }
 
-/// Runs what exchanges messages with other stages. If it throws, they do not wait for more of them:
-/// their calls throw, too.
+/// Runs fn(), which exchanges messages with other stages. If it throws, the others do not wait for
+/// more messages: their calls throw too.
 template <class Fn>
 void with_stages(const Group& stages, const Fn& fn) {
   const auto give_up = [&](const char* why) { GroupAccess::transport(stages)->give_up(why); };
@@ -146,7 +145,7 @@ void with_stages(const Group& stages, const Fn& fn) {
   }
 }
 
-/// What run_batch() and infer() check before anything is exchanged.
+/// Makes the checks of run_batch() and infer() before any exchange.
 void check_batch(const Group& stages, std::int64_t samples, std::int64_t micro_batch,
                  const Pipeline::InputsOf& inputs_of) {
   FIRN_CHECK(samples >= 1 && micro_batch >= 1, kOp, "both are 1 or more",
@@ -161,7 +160,7 @@ void require_no_dry_run() {
              "a batch of several stages cannot be planned: what comes from others is not known");
 }
 
-/// A stage's forward pass.
+/// Runs a stage's forward pass.
 Tensor pass(nn::Module& stage, const Tensor& input, const Group& stages) {
   Tensor output = stage(input);
   const bool last = stages.rank() == stages.size() - 1;
@@ -176,7 +175,7 @@ Tensor pass(nn::Module& stage, const Tensor& input, const Group& stages) {
   return output;
 }
 
-/// Every stage's tensor becomes the last one's.
+/// Returns the last stage's tensor on every stage.
 Tensor from_last(const Group& stages, const Tensor& t) {
   const int last = stages.size() - 1;
   Parcel parcel;
@@ -284,7 +283,7 @@ class Pipeline::Batch {
   const bool first_, last_;
   std::deque<Flying> flying_;
   std::int64_t forward_ = 0;  ///< micro-batches whose forward pass is done
-  Parcel input_;              ///< of the next one
+  Parcel input_;              ///< input of the next micro-batch
   double loss_ = 0, weight_ = 0;
 };
 

@@ -22,8 +22,8 @@ class GradientBuckets final : public autograd::Collector {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// Returns for each parameter whether a backward pass from `output` (undefined: none) may add to
-  /// it.
+  /// Returns for each parameter 1 if a backward pass from `output` (undefined: none) may add to it,
+  /// else 0.
   std::vector<std::uint8_t> expect(const Tensor& output);
 
   /// Takes the gradients of a bucket, which are zeros where this rank's pass has added nothing.
@@ -38,7 +38,8 @@ class GradientBuckets final : public autograd::Collector {
 
   /// Stops the exchanges of this pass, because all ranks know that one has failed.
   void abandon() noexcept { lost_ = true; }
-  /// Whether an exchange of the last pass has thrown. The other ranks are then at another point.
+  /// Returns true if an exchange of the last pass has thrown. The other ranks are then at another
+  /// point.
   bool lost() const noexcept { return lost_; }
 
   void begin(autograd::Leaf& leaf) override;
@@ -51,13 +52,13 @@ class GradientBuckets final : public autograd::Collector {
 
   ParamStore& store_;
   std::unordered_map<const autograd::Leaf*, std::size_t> parameters_;
-  std::vector<std::size_t> bucket_of_;  ///< for each parameter
+  std::vector<std::size_t> bucket_of_;  ///< bucket of each parameter
   // State of the pass under way:
   bool running_ = false, lost_ = false;
   Take take_;
-  std::vector<Tensor> memory_;      ///< for each bucket; undefined: no gradient yet, or exchanged
+  std::vector<Tensor> memory_;  ///< memory of each bucket; undefined: no gradient yet, or exchanged
   std::vector<std::int64_t> open_;  ///< leaves of each bucket that still expect gradients
-  std::vector<std::uint8_t> any_;   ///< whether any rank's pass may reach the bucket
+  std::vector<std::uint8_t> any_;   ///< 1 for each bucket that any rank's pass may reach
   std::size_t next_ = 0;            ///< next bucket to exchange
 };
 

@@ -31,7 +31,7 @@ struct RankRecord {
   std::int64_t batch = 0;      ///< samples of run_batch() on all ranks; 0: not in that call
   std::int64_t members = 0;
   std::int64_t what = 0;   ///< number of the bucket, at a place that has one; after a failure
-                           ///< whether this rank had begun the cycle
+                           ///< 1 if this rank had begun the cycle, else 0
   std::int64_t turns = 0;  ///< micro-steps that this rank will make; 0: not known
   autograd::Outcome outcome = autograd::Outcome::done;
   double rate = 0, scale = 1;          ///< learning rate and loss scale of the step
@@ -54,9 +54,9 @@ class RankExchange {
   /// reports a failure, throws what Peers::agree() throws.
   std::span<const RankRecord> tell(const std::string& op, const RankRecord& record,
                                    std::span<std::uint8_t> received);
-  /// Whether any rank had begun a cycle at the last exchange of records.
+  /// Returns true if any rank had begun a cycle at the last exchange of records.
   bool any_begun() const noexcept;
-  /// Returns the summary of all ranks' gradients. `mine` is that of this rank's shards.
+  /// Returns the summary of all ranks' gradients. `mine` is the summary of this rank's shards.
   math::GradientSummary tell_summary(const math::GradientSummary& mine) const;
 
  private:

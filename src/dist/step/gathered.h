@@ -40,14 +40,14 @@ class GatheredWeights final : public StorageLender, public autograd::Lender {
   void end_of_scope(int depth) noexcept override;
   /// Copies what was written to gathered weights into this rank's shards.
   void keep_writes();
-  /// Whether a hold() is alive.
+  /// Returns true while a hold() is alive.
   bool held() const noexcept { return holds_ > 0; }
   /// Releases all memory. Writes since the last keep_writes() are lost.
   void drop() noexcept;
   /// Notes that the next step will gather weights in the order of this one.
   void end_step() noexcept;
-  /// After a failure ranks may have gathered different weights. Releases all of them, except under
-  /// hold().
+  /// Releases all gathered weights except under hold(). After a failure ranks may have gathered
+  /// different ones.
   void release();
 
   /// Gathers all weights and keeps them while the result is alive. All ranks make this call.
@@ -56,7 +56,7 @@ class GatheredWeights final : public StorageLender, public autograd::Lender {
  private:
   struct Loan {
     Tensor memory;                        ///< buffer of the bucket; undefined: not gathered
-    bool here = false;                    ///< whether the parameters use it
+    bool here = false;                    ///< true if the parameters use it
     int depth = 0;                        ///< depth of the scope that read the bucket
     std::vector<std::uint32_t> versions;  ///< versions of the parameters at the last keep_writes()
   };
@@ -71,8 +71,8 @@ class GatheredWeights final : public StorageLender, public autograd::Lender {
   void bring(std::size_t bucket);
   /// Allocates a buffer with this rank's shard, after all ranks have agreed on the bucket.
   Tensor prepare(std::size_t bucket);
-  /// Waits for the bucket that is being gathered ahead. Undefined if there is none or it is another
-  /// one.
+  /// Waits for the bucket that is being gathered ahead, and returns its buffer. Undefined if there
+  /// is none or it is another one.
   Tensor take_ahead(std::size_t bucket);
   /// Begins to gather the bucket that is expected after this one.
   void look_ahead(std::size_t bucket);

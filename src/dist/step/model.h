@@ -35,7 +35,7 @@ class ModelRanks {
              std::vector<std::uint8_t> divided, Device device);
 
   const autograd::Peers& peers() const noexcept { return *peers_; }
-  /// "part 1 of 2 of stage 0 of 3".
+  /// Returns "part 1 of 2 of stage 0 of 3".
   std::string place() const;
   /// u8 [parameters], on the device: 1 for sharded parameters.
   const Tensor& divided() const noexcept { return divided_; }

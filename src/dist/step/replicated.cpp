@@ -249,7 +249,7 @@ void ReplicatedStep::end_exchange() {
   wait_for_exchange();
 }
 
-// ---- What is kept ----
+// ---- Kept state ----
 
 std::function<void()> ReplicatedStep::keep() {
   return [this, call = call_] { call_ = call; };

@@ -56,9 +56,9 @@ class ReplicatedStep : public StepExtension {
   struct Call {
     std::int64_t planned = 0;      ///< micro-steps of this rank's cycle; 0: not known
     std::int64_t most = 0;         ///< largest `planned` of any rank
-    bool begun = false;            ///< whether this rank has begun a cycle
-    bool attempted = false;        ///< whether it makes a cycle, which may be empty so far
-    bool failure_told = true;      ///< whether no rank waits for the outcome of this rank's cycle
+    bool begun = false;            ///< true if this rank has begun a cycle
+    bool attempted = false;        ///< true if it makes a cycle, which may be empty so far
+    bool failure_told = true;      ///< true if no rank waits for the outcome of this rank's cycle
     bool ended_by_others = false;  ///< others had failed for good when this rank reported
     std::int64_t dropped = 0;      ///< cycles that this rank has dropped since the last step
     std::int64_t dropped_before = 0;  ///< `dropped` when the call began
@@ -73,12 +73,12 @@ class ReplicatedStep : public StepExtension {
   void await_failure() noexcept;
   /// Reports a failure that keeps this rank from its next exchange, where the others then throw. A
   /// rank that ran out of memory may instead try again by itself. It cannot if this was its `last`
-  /// try, or if ranks exchange in each micro-step. Returns whether the failure was reported.
+  /// try, or if ranks exchange in each micro-step. Returns true if the failure was reported.
   bool tell_failure(const std::exception_ptr& failure, bool last = false) noexcept;
   /// Calls tell_failure() for a call that makes a cycle. The other ranks drop the cycle that they
   /// are told about. This rank has dropped it or never begun it, unless it still has one to drop.
   void end_for_others(const std::exception_ptr& failure, bool last) noexcept;
-  /// Whether ranks exchange in each micro-step, so that no rank can repeat one by itself.
+  /// Returns true if ranks exchange in each micro-step, so that no rank can repeat one by itself.
   virtual bool meets_in_micro_steps() const noexcept { return false; }
   /// Sums this rank's gradients, which are in `unit`, over all ranks, in the unit `of_all`.
   virtual void add_gradients(double unit, double of_all);

@@ -128,7 +128,7 @@ void ShardedStep::express_shards(double from, double to) {
 
 void ShardedStep::meet(CyclePlace place, std::size_t what) {
   if (runtime::dry_run()) return;
-  // The record leaves out what only the device knows.
+  // The record leaves out values that only the device knows.
   const RankRecord record{.place = place,
                           .optimizer = number(),
                           .cycles = step.at.cycles,

@@ -70,14 +70,14 @@ class ShardedStep final : public ReplicatedStep {
   void exchange_bucket(const ParamStore::Bucket& bucket, const Tensor& memory, bool of_others);
   /// Ends the exchanges of a pass. `failure` is this rank's failure in it, or null.
   void end_exchanges(const std::exception_ptr& failure);
-  /// With sharded weights: compares with the other ranks what comes next. Throws on all ranks if
+  /// With sharded weights, compares the next exchange with the other ranks'. Throws on all ranks if
   /// one has failed.
   void meet(CyclePlace place, std::size_t what = 0);
 
   GradientBuckets buckets_;
   std::unique_ptr<BucketSums> sums_;
   std::unique_ptr<GatheredWeights> weights_;  ///< null: weights are not sharded
-  std::function<Loss()> loss_of_others_;      ///< with sharded weights: for ranks without samples
+  std::function<Loss()> loss_of_others_;      ///< for ranks without samples, with sharded weights
   Tensor counted_;                            ///< u8 [parameters] of 1
 };
 

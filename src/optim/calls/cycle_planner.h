@@ -31,7 +31,7 @@ class CyclePlanner {
   CyclePlanner(Optimizer& optimizer, std::int64_t samples, std::size_t budget,
                bool split_statistics, const LossOf& loss);
 
-  /// The memory that a cycle needs.
+  /// Memory that a cycle needs.
   struct Trial {
     std::int64_t size = 0;
     std::size_t peak = 0;

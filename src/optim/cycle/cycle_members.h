@@ -52,7 +52,7 @@ class CycleMembers {
  private:
   const autograd::Cycle& cycle_;
   std::vector<std::shared_ptr<autograd::CycleMember>> members_;
-  std::size_t waiting_ = 0;  ///< how many members at the end still wait for the outcome
+  std::size_t waiting_ = 0;  ///< number of members at the end that still wait for the outcome
 };
 
 }  // namespace firn::optim

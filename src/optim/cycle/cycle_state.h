@@ -41,7 +41,7 @@ struct CycleState {
   }
 };
 
-/// How run_batch() has cut a cycle into micro-batches; micro_batch is 0 if it did not.
+/// Cut of a cycle into micro-batches by run_batch(); micro_batch is 0 if there was none.
 struct Cut {
   std::int64_t micro_batch = 0, retries = 0;
   std::int64_t cycles = 0;  ///< Progress::cycles when that cycle had ended
@@ -60,12 +60,12 @@ struct HostNotes {
   Schedule lr;
   MicroBatch split = {};                                 ///< argument of the last run_batch()
   std::int64_t split_size = 0;                           ///< size that was chosen for it
-  Cut last_cut = {};                                     ///< how the last cycle was cut
+  Cut last_cut = {};                                     ///< cut of the last cycle
   std::vector<Tensor> restored = {};                     ///< see Optimizer::restore_on_retry()
   std::function<void(const StepReport&)> listener = {};  ///< see StepListener
   std::uint32_t state_version = 0;  ///< version_of_state() at the last adopt_state()
-  bool averaged = false;            ///< whether the weights are their averages (AveragedWeights)
-  bool no_scale_chosen = false;     ///< whether LossScale::automatic has chosen no scale
+  bool averaged = false;            ///< true if the weights are their averages (AveragedWeights)
+  bool no_scale_chosen = false;     ///< true if LossScale::automatic has chosen no scale
   bool warned_unreached = false, warned_empty = false, warned_unheld = false;
   std::string unheld = {};      ///< ParamStore::unheld() when the last cycle was decided
   std::int64_t complained = 0;  ///< number of the cycle for which check_skips() has thrown

@@ -28,7 +28,7 @@ class GradientsOfPass {
   OptimizerImpl& impl_;
   GradientLedger::Counts before_;
 };
-/// Writes to the device which parameters have a gradient. Returns whether any has one.
+/// Writes to the device which parameters have a gradient. Returns true if any has one.
 bool tell_gradients(OptimizerImpl& impl);
 /// Lets the layers of the cycle use what they have collected, as the device has decided.
 void end_members(OptimizerImpl& impl);

@@ -29,9 +29,9 @@ struct Progress {
     open(accumulate);
     ++micro_steps;
   }
-  /// Whether backward() was called since the last call of step() that counted.
+  /// Returns true if backward() was called since the last call of step() that counted.
   bool has_new_micro_step() const noexcept { return micro_steps > counted; }
-  /// Whether the next call of step() ends the cycle.
+  /// Returns true if the next call of step() ends the cycle.
   bool ends_with_next_call(const Accumulate& accumulate) const {
     return calls + 1 >= length_or_next(accumulate);
   }

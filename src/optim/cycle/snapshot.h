@@ -1,5 +1,5 @@
-// Snapshots of a cycle. They are restored at the end of a plan, by a RollbackPoint, when memory
-// runs out in a pass, and when captured work is not run.
+// Snapshots of a cycle. A plan restores one at its end, and so does a RollbackPoint. They also
+// serve if memory runs out in a pass, or if captured work is not run.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ CycleCopy reserve_copy(const OptimizerImpl& impl);
 CycleSnapshot keep_cycle(OptimizerImpl& impl, const CycleCopy* memory = nullptr);
 /// Restores the cycle. Keeps a state that was copied in meanwhile, and a step that was made.
 void put_back(OptimizerImpl& impl, const CycleSnapshot& kept);
-/// Whether zero_grad() would drop nothing.
+/// Returns true if zero_grad() would drop nothing.
 bool cycle_is_empty(const OptimizerImpl& impl) noexcept;
 
 /// Every call of an optimizer begins with this. In a plan of a step, it arranges that all that the

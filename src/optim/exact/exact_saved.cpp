@@ -92,7 +92,7 @@ ExactSums::Partial ExactSums::collect_nodes(const ParamStore& store, Partial out
   });
   peers.all_gather(of_rank, of_all);
   std::memcpy(records.data(), of_all.view().as<std::uint8_t>(), ranks * sizeof(NodeRecords));
-  std::vector<std::vector<std::vector<Tensor>>> places(ranks);  // for each node
+  std::vector<std::vector<std::vector<Tensor>>> places(ranks);  // tensors for each node
   together([&] {
     std::vector<Tensor> unused;
     for (std::size_t r = 0; r < ranks; ++r)

@@ -57,11 +57,11 @@ class ExactStep final : public StepExtension {
                    InterleavedQuanta* interleaved = nullptr, std::int64_t i = 0);
   /// Computes the loss of chunk q again, for a rank that has no chunk in a padding micro-step.
   Loss loss_of_quantum(std::int64_t q, std::int64_t samples, const LossOf& loss) const;
-  /// Changes `state` into the one before the batch, and adds what is done of the batch.
+  /// Changes `state` into the one before the batch, and adds the finished part of the batch.
   void add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial) const;
 
   ExactSums sums_;
-  bool in_quantum_ = false;  ///< whether the backward pass of a chunk is running
+  bool in_quantum_ = false;  ///< true while the backward pass of a chunk is running
   /// Random stream before MicroBatch::between, while that is running.
   std::optional<RandomKey> between_;
 };

@@ -46,16 +46,16 @@ class ExactSums {
   };
   Turns begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers,
               bool looks);
-  /// The random numbers of the cycle begin here.
+  /// Returns the key at which the random numbers of the cycle begin.
   RandomKey random() const noexcept { return random_; }
   /// Draws new random numbers for a captured cycle that is replayed.
   void draw_again() noexcept;
-  /// Whether the scalars stay in device memory. Nothing waits for the host then, so work can be
-  /// captured.
+  /// Returns true if the scalars stay in device memory. Nothing waits for the host then, so work
+  /// can be captured.
   bool in_memory() const noexcept { return in_memory_; }
-  /// If in_memory(): the sums of the step state when the cycle began. Waits for the device.
+  /// Returns, if in_memory(), the step state's sums when the cycle began. Waits for the device.
   math::SeedSums before() const;
-  /// If in_memory(): all memory that the cycle's kernels use.
+  /// Returns, if in_memory(), all memory that the cycle's kernels use.
   std::vector<Tensor> memory() const;
   /// Pushes finished nodes, then returns the number of this rank's next chunk, or -1 after the
   /// last.
@@ -83,7 +83,7 @@ class ExactSums {
   /// Ends the micro-step, after all its buckets.
   void end_turn(const ParamStore& store);
 
-  /// For each parameter 1 if a chunk so far has given it a gradient.
+  /// Returns for each parameter 1 if a chunk so far has given it a gradient.
   std::vector<std::uint8_t>& received() noexcept { return received_; }
 
   /// Writes the gradient of the whole cycle into the arenas of all ranks; if gradients are sharded,
@@ -94,15 +94,15 @@ class ExactSums {
 
   // ---- Batches that are saved half-way (exact_saved.cpp) ----
 
-  /// Collects what all ranks have computed of a batch of `samples` samples, on rank 0; others get
-  /// no nodes. All ranks make this call. `received` is the combined one of all ranks.
+  /// Collects the results of all ranks for a batch of `samples` samples, on rank 0; others get no
+  /// nodes. All ranks make this call. `received` is the combined one of all ranks.
   Partial collect(const ParamStore& store, std::int64_t samples,
                   const std::vector<std::uint8_t>& received, const autograd::Peers* peers);
   /// Makes the next cycle continue with `partial`.
   void resume(std::shared_ptr<Partial> partial) noexcept { loaded_ = std::move(partial); }
-  /// The loaded part that no cycle has continued yet, or null.
+  /// Returns the loaded part that no cycle has continued yet, or null.
   const std::shared_ptr<Partial>& loaded() const noexcept { return loaded_; }
-  /// Whether the cycle under way continues a loaded batch.
+  /// Returns true if the cycle under way continues a loaded batch.
   bool goes_on() const noexcept { return !done_.empty(); }
   /// Makes the next cycle begin anew.
   void forget() noexcept {
@@ -117,7 +117,7 @@ class ExactSums {
     CycleSums sums;                 ///< unless in_memory()
     Tensor scalars = {};            ///< if in_memory(): these sums, u8
     std::vector<Tensor> gradients;  ///< one for each arena
-    bool in_arenas = false;         ///< whether `gradients` are the arenas' own
+    bool in_arenas = false;         ///< true if `gradients` are the arenas' own
   };
 
   /// The data that ranks exchange: the pending nodes of their chunks.

@@ -37,7 +37,7 @@ double InterleavedQuanta::unit() const noexcept {
   return runtime::dry_run() ? 1 : impl_.seed_sums().unit;
 }
 
-// ---- Turns ----
+// ---- Scheduling ----
 
 void InterleavedQuanta::collect_into(std::int64_t i, std::vector<Tensor> place) {
   if (place.empty())

@@ -24,7 +24,7 @@ class InterleavedQuanta final : public autograd::BatchParts {
  public:
   /// `quanta` is the number of chunks that this rank computes. All ranks of the optimizer construct
   /// one of these objects. `why_alone` says why chunks cannot wait for each other in this batch, or
-  /// is null. `in_quantum` is kept for each chunk: whether its backward pass is running.
+  /// is null. `in_quantum` is kept for each chunk: it is true while its backward pass runs.
   InterleavedQuanta(OptimizerImpl& impl, bool& in_quantum, std::int64_t quanta,
                     const char* why_alone);
   InterleavedQuanta(const InterleavedQuanta&) = delete;
@@ -34,7 +34,7 @@ class InterleavedQuanta final : public autograd::BatchParts {
   /// no other. All ranks make this call. If one of them fails, all throw.
   void run(const std::function<void(std::int64_t i)>& compute,
            const std::function<void(std::int64_t i)>& ended);
-  /// Whether a chunk has waited for the others. Then all chunks of this rank are under way.
+  /// Returns true if a chunk has waited for the others. Then all chunks of this rank are under way.
   bool met() const noexcept { return met_; }
   /// Makes the gradients of chunk i go to these arenas, until the call with none.
   void collect_into(std::int64_t i, std::vector<Tensor> place);
@@ -55,7 +55,7 @@ class InterleavedQuanta final : public autograd::BatchParts {
     math::SeedSums sums = {};
     GradientLedger::Place ledger = {};
     std::vector<Tensor> place;
-    // The layer that it waits at.
+    // Layer that it waits at.
     Place at = {};
     Numbers numbers;
     const Combine* combine = nullptr;
@@ -65,14 +65,14 @@ class InterleavedQuanta final : public autograd::BatchParts {
     std::int64_t state, first, layer, backward, numbers, quanta;
   };
 
-  /// Resumes each chunk until it waits or ends. Returns whether they wait. Throws Error unless
-  /// all of them wait at the same layer, or all have ended.
+  /// Resumes each chunk until it waits or ends. Returns true if they wait. Throws Error unless all
+  /// of them wait at the same layer, or all have ended.
   bool go_on(const std::function<void(std::int64_t i)>& compute,
              const std::function<void(std::int64_t i)>& ended);
   void begin_turn(Quantum& quantum);
   void end_turn(Quantum& quantum);
   void require_same_place() const;
-  /// Exchanges the numbers of all ranks' chunks. Returns whether chunks of any rank wait. Throws on
+  /// Exchanges the numbers of all ranks' chunks. Returns true if chunks of any rank wait. Throws on
   /// every rank if one has failed, or waits at another layer.
   bool exchange(bool waits, bool failed, std::vector<Numbers>& all);
   const std::string& op() const noexcept;

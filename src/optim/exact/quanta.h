@@ -18,7 +18,7 @@ struct QuantumRange {
   std::int64_t first = 0, count = 1;
 };
 
-/// Whether two neighbours are the halves of a node.
+/// Returns true if two neighbours are the halves of a node.
 inline bool are_halves(const QuantumRange& left, const QuantumRange& right) noexcept {
   return left.count == right.count && left.first + left.count == right.first &&
          left.first % (2 * left.count) == 0;

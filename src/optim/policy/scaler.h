@@ -14,7 +14,7 @@ struct LossScaler::State {
 /// Converts the policy to the form that kernels use.
 math::ScalePolicy policy_of(const LossScale& scale);
 
-/// The initial state of a scaler with this policy.
+/// Returns the initial state of a scaler with this policy.
 math::ScalerState initial_state(const LossScale& scale);
 
 /// Throws Error, on behalf of `op`, unless set_scale() may set `scale`.

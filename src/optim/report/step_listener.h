@@ -1,4 +1,4 @@
-// A listener for every step of an optimizer, whoever makes the step.
+// A listener for every step of an optimizer, by any call that makes one.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Adadelta: its options checked, and the rule of each group (kernels/math/optim/rules.h).
+// Adadelta: checks the options, and gives each group its rule (kernels/math/optim/rules.h).
 #include "firn/optim/rules/adadelta.h"
 
 #include "optim/rules/rule.h"

@@ -27,7 +27,7 @@ void average(const Tensor& from, const Tensor& target, const Tensor& intake, con
   binary(BinaryOp::add, from, target, to);
 }
 
-/// The root of the mean square of x: [1].
+/// Returns the root of the mean square of x: [1].
 Tensor root_mean_square(const Tensor& x) {
   const Tensor out = sum_of_squares(line(x), {1}, 1 / static_cast<double>(x.numel()));
   unary(UnaryOp::sqrt, out);
@@ -88,7 +88,7 @@ class AdafactorWhole final : public WholeRule {
   }
 
  private:
-  /// The estimate of g^2 from the new states: a new tensor in the gradient's memory order.
+  /// Returns the estimate of g^2 from the new states, in the gradient's memory order.
   Tensor variance(const WholeStep& s, double eps1) const {
     const Tensor& g = s.gradient;
     const Tensor intake = binary(BinaryOp::pow, s.t, number(options_.beta2_decay, s.t));

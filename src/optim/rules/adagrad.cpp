@@ -1,4 +1,4 @@
-// Adagrad: its options checked, and the rule of each group (kernels/math/optim.h).
+// Adagrad: checks the options, and gives each group its rule (kernels/math/optim/rules.h).
 #include "firn/optim/rules/adagrad.h"
 
 #include "optim/rules/rule.h"

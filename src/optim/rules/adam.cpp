@@ -1,4 +1,4 @@
-// Adam and AdamW: its options checked, and the rule of each group (kernels/math/optim.h).
+// Adam and AdamW: the options' checks, and the groups' rules (kernels/math/optim/adam_rules.h).
 #include "firn/optim/rules/adam.h"
 
 #include "optim/rules/rule.h"

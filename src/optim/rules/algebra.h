@@ -21,12 +21,12 @@ void unary(UnaryOp f, const Tensor& x);
 void axpby(double alpha, const Tensor& x, double beta, const Tensor& y);
 /// to = from.
 void copy(const Tensor& from, const Tensor& to);
-/// A tensor with one element, in the dtype and on the device of `like`.
+/// Returns a tensor with one element, in the dtype and on the device of `like`.
 Tensor number(double value, const Tensor& like);
-/// scale times the sum of x over the axes along which `shape` has size 1.
+/// Returns scale times the sum of x over the axes along which `shape` has size 1.
 Tensor sum(const Tensor& x, const Shape& shape, double scale);
 Tensor sum_of_squares(const Tensor& x, const Shape& shape, double scale);
-/// The elements of a dense tensor in memory order, as [n] or as a matrix.
+/// Returns the elements of a dense tensor in memory order, as [n] or as a matrix.
 Tensor line(const Tensor& x);
 Tensor matrix(const Tensor& x, std::int64_t rows, std::int64_t cols);
 /// out = alpha a b + beta out, for matrices.

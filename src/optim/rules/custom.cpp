@@ -1,4 +1,4 @@
-// Custom: a rule that is a user's function, which gets copies of what it may read.
+// Custom: a rule that is a user's function, which gets copies of the tensors that it may read.
 #include "firn/optim/rules/custom.h"
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class CustomWhole final : public WholeRule {
     return out;
   }
 
-  std::string options() const override {  // leaves out the function, which nobody can compare
+  std::string options() const override {  // leaves out the function, which cannot be compared
     if (options_.weight_decay == 0) return "";
     return fmt::format("weight_decay {}", options_.weight_decay);
   }

@@ -1,4 +1,4 @@
-// LAMB: its options checked, and the rule of each group (kernels/math/optim.h).
+// LAMB: checks the options, and gives each group its rule (kernels/math/optim/adam_rules.h).
 #include "firn/optim/rules/lamb.h"
 
 #include "optim/rules/rule.h"

@@ -1,4 +1,4 @@
-// Lion: its options checked, and the rule of each group (kernels/math/optim.h).
+// Lion: checks the options, and gives each group its rule (kernels/math/optim/rules.h).
 #include "firn/optim/rules/lion.h"
 
 #include "optim/rules/rule.h"

@@ -1,4 +1,4 @@
-// NAdam: its options checked, and the rule of each group (kernels/math/optim/adam_rules.h).
+// NAdam: checks the options, and gives each group its rule (kernels/math/optim/adam_rules.h).
 #include "firn/optim/rules/nadam.h"
 
 #include "optim/rules/rule.h"

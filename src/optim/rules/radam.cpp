@@ -1,4 +1,4 @@
-// RAdam: its options checked, and the rule of each group (kernels/math/optim/adam_rules.h).
+// RAdam: checks the options, and gives each group its rule (kernels/math/optim/adam_rules.h).
 #include "firn/optim/rules/radam.h"
 
 #include "optim/rules/rule.h"

@@ -1,4 +1,4 @@
-// RMSprop: its options checked, and the rule of each group (kernels/math/optim.h).
+// RMSprop: checks the options, and gives each group its rule (kernels/math/optim/rules.h).
 #include "firn/optim/rules/rmsprop.h"
 
 #include "optim/rules/rule.h"

@@ -1,4 +1,4 @@
-// Rprop: its options checked, and the rule of each group (kernels/math/optim/rules.h).
+// Rprop: checks the options, and gives each group its rule (kernels/math/optim/rules.h).
 #include "firn/optim/rules/rprop.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Builds an optimizer from the options of one algorithm: the checked options give each group its
-// rule (kernels/math/optim.h).
+// rule (kernels/math/optim/).
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace firn::optim {
 
 /// To be specialised for the Options of an algorithm:
 ///   static constexpr const char* kName;                          for errors
-///   static void take(GroupOptions& group, Options& options);     what a group may set
+///   static void take(GroupOptions& group, Options& options);     options that a group may set
 ///   static kernels::UpdateRule rule(const Options& options);     throws for one out of range
 /// or, instead of rule(), for a rule that is not elementwise:
 ///   static GroupSetup setup(const Options& options);             all but parameters and lr_scale

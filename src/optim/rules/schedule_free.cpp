@@ -1,4 +1,4 @@
-// Schedule-free AdamW: its options checked, and the rule of each group (kernels/math/optim.h).
+// Schedule-free AdamW: checks options, and makes the rules (kernels/math/optim/adam_rules.h).
 #include "firn/optim/rules/schedule_free.h"
 
 #include "optim/rules/rule.h"

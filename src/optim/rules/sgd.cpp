@@ -1,4 +1,4 @@
-// SGD: its options checked, and the rule of each group (kernels/math/optim.h).
+// SGD: checks the options, and gives each group its rule (kernels/math/optim/rules.h).
 #include "firn/optim/rules/sgd.h"
 
 #include "optim/rules/rule.h"

@@ -7,7 +7,7 @@
 namespace firn::optim {
 
 /// Bytes of a bucket, except for a bucket with a single parameter. At 100 Gbit/s 4 MiB take 0.3 ms,
-/// about sixty times the latency of a message. They are small beside a sharded model.
+/// about sixty times the latency of a message. They are small compared with a sharded model.
 inline std::atomic<std::int64_t>& bucket_bytes() noexcept {
   static std::atomic<std::int64_t> bytes{4 << 20};
   return bytes;

@@ -42,7 +42,7 @@ std::vector<std::int64_t> bounds_at(const std::vector<std::int64_t>& begins, std
 
 }  // namespace
 
-// ---- Which rank has what ----
+// ---- Ranks and their shards ----
 
 bool ParamStore::is_elementwise(const Arena& a) noexcept {
   return !a.whole &&
@@ -232,7 +232,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
     return out;
   }
   out.tensor = zeros({}, kept.dtype(), device_).expand(shape);
-  std::vector<std::int64_t> bounds;  // within the parameter
+  std::vector<std::int64_t> bounds;  // bounds within the parameter
   for (const std::int64_t b : run.bounds)
     bounds.push_back(std::clamp(b / unit, begin, begin + count) - begin);
   // The elements of the parameter that are kept here.
@@ -259,7 +259,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
                  own = Share{mine.first - begin, mine.last - begin}](
                     const Tensor& read) -> std::function<void()> {
     if (part.numel() == 0) return [] {};
-    Tensor flat = read;  // in the order of the arena
+    Tensor flat = read;  // elements in the order of the arena
     if (!in_order) {
       flat = empty({count}, read.dtype(), Device::cpu());
       kernels::copy(read.view(), flat.as_strided(shape, strides).mutable_view(),

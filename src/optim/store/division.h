@@ -14,13 +14,13 @@ struct ParamStore::Division {
   Ref<Storage> partials;
   std::vector<kernels::OptimizerArena> views;
   std::vector<Bucket> buckets;
-  bool weights = false;                    ///< whether weights are sharded too
-  std::vector<Ref<Storage>> norm_tables;   ///< for the norm over the whole arenas
-  std::vector<Ref<Storage>> chunk_orders;  ///< if gradients are sharded: in these; or null
+  bool weights = false;                    ///< true if weights are sharded too
+  std::vector<Ref<Storage>> norm_tables;   ///< tables for the norm over the whole arenas
+  std::vector<Ref<Storage>> chunk_orders;  ///< chunk orders of the views, with sharded gradients
   WholeUpdates whole;
 };
 
-/// The elements `part` of a flat tensor.
+/// Returns the elements `part` of a flat tensor.
 inline Tensor part_of(const Tensor& flat, const Share& part) {
   return flat.as_strided({part.size()}, {1}, part.first);
 }
@@ -43,8 +43,8 @@ inline std::vector<std::int64_t> from_begin(const std::vector<std::int64_t>& bou
   return out;
 }
 
-/// The length of the ranks' shards if they are equal and begin at 0, apart from a rest that the
-/// last rank has; else 0.
+/// Returns the length of the ranks' shards if they are equal and begin at 0, apart from a rest that
+/// the last rank has; else 0.
 inline std::int64_t equal_part(const std::vector<std::int64_t>& bounds) noexcept {
   const std::int64_t part = bounds[1];
   const auto ranks = static_cast<std::int64_t>(bounds.size()) - 1;

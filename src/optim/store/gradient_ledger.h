@@ -1,5 +1,5 @@
-// Which parameters have received a gradient in the cycle: the counts of autograd, what the
-// optimizer has noted of them, and the flags on the device.
+// GradientLedger knows which parameters have received a gradient in the cycle. It has autograd's
+// counts, the counts that the optimizer has noted, and the flags on the device.
 #pragma once
 
 #include <cstddef>
@@ -29,19 +29,19 @@ class GradientLedger {
 
   /// Number of parameters.
   std::size_t size() const noexcept { return leaves_.size(); }
-  /// Whether autograd has added a gradient to parameter i in this cycle.
+  /// Returns true if autograd has added a gradient to parameter i in this cycle.
   bool received(std::size_t i) const noexcept { return leaves_[i]->touched > 0; }
-  /// Whether it had by the last note().
+  /// Returns true if it had by the last note().
   bool noted(std::size_t i) const noexcept { return noted_[i] > 0; }
-  /// For each parameter 1 if noted(), else 0.
+  /// Returns for each parameter 1 if noted(), else 0.
   std::vector<std::uint8_t> noted() const;
   bool any_noted() const noexcept;
-  /// Whether parameter i has received a gradient since the last note().
+  /// Returns true if parameter i has received a gradient since the last note().
   bool has_unnoted(std::size_t i) const noexcept {
     return received(i) && leaves_[i]->touched != noted_[i];
   }
 
-  /// Notes all that backward passes have added so far.
+  /// Notes all contributions of backward passes so far.
   void note() noexcept;
   /// Marks the parameters whose flag is 1 as having received a gradient, on this rank or another
   /// one.
@@ -49,8 +49,8 @@ class GradientLedger {
   /// Resets the counts. The arenas keep their old values, which the first contribution to each
   /// gradient will overwrite.
   void begin_cycle();
-  /// Whether the gradient of parameter i holds values of an earlier cycle. The caller must then
-  /// zero it, and later calls return false until the next cycle.
+  /// Returns true if the gradient of parameter i holds values of an earlier cycle. The caller must
+  /// then zero it, and later calls return false until the next cycle.
   bool take_stale(std::size_t i) noexcept;
 
   /// Writes the noted counts to the flags. Returns false, without a launch, if the flags hold them
@@ -59,7 +59,7 @@ class GradientLedger {
   /// Notes that a replayed graph has written the flags.
   void assume_told() { told_ = noted(); }
   /// Reads the flags if they were written from outside, as part of a state that was copied in.
-  /// Returns whether they were.
+  /// Returns true if they were.
   bool adopt();
 
   /// Marks the gradient of parameter i, which has received none in this cycle, as holding values.
@@ -67,7 +67,7 @@ class GradientLedger {
 
   // ---- Captured backward passes, whose replays autograd does not see ----
 
-  /// The number of contributions that each parameter has received in the cycle.
+  /// Returns the number of contributions that each parameter has received in the cycle.
   Counts contributions() const;
   /// Adds the contributions of a replayed pass, from `before` to `after`. Throws Error, with the
   /// parameter as `label` names it, if the replay stores a first contribution that was captured as

@@ -114,7 +114,7 @@ Tensor ParamStore::state_memory(Owner owner, DType dtype, std::int64_t elements)
 WholeUpdates ParamStore::set_up_whole(const std::vector<Arena>& arenas,
                                       const std::vector<kernels::OptimizerArena>& views) const {
   WholeUpdates out;
-  std::vector<std::size_t> first_run{0};  // for each arena, among the views
+  std::vector<std::size_t> first_run{0};  // first run of each arena, among the views
   for (const Arena& a : arenas) first_run.push_back(first_run.back() + a.runs.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];

@@ -39,7 +39,8 @@ struct GroupSetup {
   std::string other_name = {};  ///< name of `other`, if it is an optimizer of its own
 };
 
-/// Whether the rule of any parameter computes in f32. Rules of f64 parameters compute in f64.
+/// Returns true if the rule of any parameter computes in f32. Rules of f64 parameters compute in
+/// f64.
 bool any_in_f32(const ParamList& parameters);
 /// Throws Error if the number is infinite in f32, or becomes 0 there without being 0. Subnormal
 /// numbers count as 0.
@@ -57,7 +58,7 @@ struct StoreOptions {
   const autograd::Cycle* cycle = nullptr;  ///< cycle that collects the parameters' gradients
 };
 
-/// Whether the rule keeps its states in 8 bits.
+/// Returns true if the rule keeps its states in 8 bits.
 inline bool is_eight_bit(const kernels::UpdateRule& rule) {
   return std::visit([](const auto& r) { return math::kIsEightBit<std::decay_t<decltype(r)>>; },
                     rule);
@@ -85,8 +86,8 @@ class ParamStore {
   Device device() const noexcept { return device_; }
   Stream stream() const noexcept { return current_stream(device_); }
   std::span<const kernels::OptimizerArena> arenas() const noexcept { return views_; }
-  /// The arenas for the update. If states are sharded, these cover this rank's shard, and only they
-  /// have states.
+  /// Returns the arenas for the update. If states are sharded, these cover this rank's shard, and
+  /// only they have states.
   std::span<const kernels::OptimizerArena> update_arenas() const noexcept {
     return divided() ? update_views_ : views_;
   }
@@ -95,7 +96,7 @@ class ParamStore {
   const Tensor& scaler() const noexcept { return scaler_; }
   GradientLedger& ledger() noexcept { return ledger_; }
   const GradientLedger& ledger() const noexcept { return ledger_; }
-  /// The parameters whose rules are not elementwise.
+  /// Returns the parameters whose rules are not elementwise.
   const WholeUpdates& whole() const noexcept { return whole_; }
 
   // ---- The weights ----
@@ -112,11 +113,11 @@ class ParamStore {
   void adopt_weights();
   /// Declares that masters follow the current weights, so the next adopt_weights() finds nothing.
   void mark_adopted() noexcept;
-  /// Does this for parameter i.
+  /// Declares this for parameter i.
   void mark_adopted(std::size_t i) noexcept;
   /// Makes the next adopt_weights() look at all weights.
   void forget_adopted() noexcept;
-  /// The versions that adopt_weights() compares. A plan saves and restores them.
+  /// Returns the versions that adopt_weights() compares. A plan saves and restores them.
   std::vector<std::uint32_t> adopted() const;
   void put_back_adopted(const std::vector<std::uint32_t>& versions) noexcept;
   /// Copies the weights to the masters and the averages.
@@ -131,8 +132,8 @@ class ParamStore {
 
   /// Reads the step state from device memory. Waits for the device.
   math::StepState read_state() const;
-  /// The outcome of the latest cycle that the host can see without waiting. On a device it may be
-  /// an earlier cycle than the last one. The store must be watched.
+  /// Returns the outcome of the latest cycle that the host can see without waiting. On a device it
+  /// may be an earlier cycle than the last one. The store must be watched.
   math::StepOutcome last_seen() const;
   /// Sets last_seen(), after a state was copied in whose last outcome is this one.
   void note_seen(const math::StepOutcome& last) noexcept;
@@ -146,34 +147,34 @@ class ParamStore {
     math::StepState step;
   };
   HostState host_state() const;
-  /// Changes if one of these tensors is written from outside.
+  /// Returns a version that changes if one of these tensors is written from outside.
   std::uint32_t version_of_state() const noexcept;
 
   std::vector<Tensor> parameters() const;
-  /// "Muon for 4 of 6 parameters, AdamW for 2"; empty if all have one rule.
+  /// Returns "Muon for 4 of 6 parameters, AdamW for 2", or "" if all have one rule.
   std::string rules_in_words() const;
-  /// "beta1 0.9, beta2 0.999, eps 1e-08, weight_decay 0.01": the numbers of the rules, in the
-  /// order of the arenas. An arena with the numbers of the one before is left out. See options.cpp.
+  /// Returns the numbers of the rules: "beta1 0.9, beta2 0.999, eps 1e-08, weight_decay 0.01". They
+  /// are in the order of the arenas; an arena like the one before is left out. See options.cpp.
   std::string options_in_words() const;
-  /// The name for errors: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
+  /// Returns the name for errors: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
   std::string label(std::size_t i) const;
-  /// The labels of all parameters, or of the first ones and how many more there are.
+  /// Returns the labels of all parameters, or of the first ones and how many more there are.
   std::string names() const;
-  /// The labels, as names() lists them, of parameters that have received no gradient and that
-  /// nothing but the optimizer holds. Empty if there are none.
+  /// Returns the labels, as names() lists them, of parameters that have received no gradient and
+  /// that only the optimizer holds, or "".
   std::string unheld() const;
-  /// The names for reports: '3, "encoder.weight"', or '3'.
+  /// Returns the names for reports: '3, "encoder.weight"', or '3'.
   const std::shared_ptr<const std::vector<std::string>>& short_names() const noexcept {
     return short_names_;
   }
-  /// The moving averages; empty if none are kept. If they are sharded over `peers`, all ranks make
-  /// this call.
+  /// Returns the moving averages; empty if none are kept. If they are sharded over `peers`, all
+  /// ranks make this call.
   std::vector<Tensor> averages(const autograd::Peers* peers) const;
-  /// The accumulated gradient of parameter i, or undefined if the cycle has not reached it.
+  /// Returns the accumulated gradient of parameter i, or undefined if the cycle has not reached it.
   /// Gradients must not be sharded.
   Tensor gradient(std::size_t i) const;
-  /// The flat gradients of the arenas, sharing their memory. If gradients are sharded, this rank's
-  /// shards.
+  /// Returns the flat gradients of the arenas, sharing their memory. If gradients are sharded,
+  /// these are this rank's shards.
   std::vector<Tensor> gradients() const;
   /// Zeroes the gradients of parameters that have received none.
   void zero_missing_gradients();
@@ -209,9 +210,10 @@ class ParamStore {
   // ---- Sharded state (division.cpp) ----
 
   bool divided() const noexcept { return !update_views_.empty(); }
-  /// Whether gradients are sharded too: outside of backward passes a rank has only its shard.
+  /// Returns true if gradients are sharded too: outside of backward passes a rank has only its
+  /// shard.
   bool gradients_divided() const noexcept { return !buckets_.empty(); }
-  /// Whether weights are sharded too: a parameter has memory only while it is gathered
+  /// Returns true if weights are sharded too: a parameter has memory only while it is gathered
   /// (src/dist/step/gathered.h).
   bool weights_divided() const noexcept { return weights_divided_; }
   struct Division;
@@ -240,24 +242,24 @@ class ParamStore {
     std::int64_t equal_part = 0;
     std::int64_t elements() const noexcept { return range.size(); }
   };
-  /// The buckets in the order in which backward passes finish them, which is the reverse of the
-  /// given order of parameters.
+  /// Returns the buckets in the order in which backward passes finish them, which is the reverse of
+  /// the given order of parameters.
   const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
-  /// The buckets of gradients that are not sharded, without bounds.
+  /// Returns the buckets of gradients that are not sharded, without bounds.
   std::vector<Bucket> gradient_pieces() const { return pieces_of(arenas_); }
-  /// The whole gradient of such a bucket.
+  /// Returns the whole gradient of such a bucket.
   Tensor gradient_of(const Bucket& piece) const;
   autograd::Leaf& leaf(std::size_t i) const noexcept { return *parameters_[i].leaf; }
   /// Allocates [elements] of zeros for the gradients of a bucket.
   Tensor bucket_memory(const Bucket& bucket) const;
-  /// The gradient of parameter i in the memory of its bucket.
+  /// Returns the gradient of parameter i in the memory of its bucket.
   Tensor gradient_in(const Bucket& bucket, const Tensor& memory, std::size_t i) const;
-  /// This rank's shard of a bucket in `parts`, which has one tensor for each arena, as gradients()
-  /// does.
+  /// Returns this rank's shard of a bucket in `parts`, which has one tensor for each arena, as
+  /// gradients() does.
   static Tensor kept_in(const Bucket& bucket, std::span<const Tensor> parts);
   // Storage of a weight, and memory of a bucket of weights, if weights are sharded.
   Storage& weight(std::size_t i) const noexcept { return *parameters_[i].storage; }
-  /// Bytes from the begin of the bucket to the weight of parameter i.
+  /// Returns the bytes from the begin of the bucket to the weight of parameter i.
   std::size_t weight_offset(const Bucket& bucket, std::size_t i) const noexcept;
   /// Allocates [elements] for the weights of a bucket. kept_weight() is this rank's shard of them.
   Tensor weight_memory(const Bucket& bucket) const;
@@ -296,7 +298,7 @@ class ParamStore {
     Ref<Storage> chunk_pieces, pieces;  ///< tables of kernels/optim.h
     Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
 
-    /// The place of a kept element in master, average and states.
+    /// Returns the place of a kept element in master, average and states.
     std::int64_t place_of(std::int64_t element) const noexcept { return at + element - kept.first; }
   };
   struct Arena {
@@ -309,7 +311,7 @@ class ParamStore {
     DType dtype;
     kernels::UpdateRule rule;
     WholeRulePtr whole;  ///< null: the rule is elementwise
-    bool of_first_rule;  ///< whether it has its group's `rule`, and not `other`
+    bool of_first_rule;  ///< true for its group's `rule`, false for `other`
     double lr_scale;
     std::int64_t elements = 0;
     std::vector<std::size_t> parameters;
@@ -335,7 +337,7 @@ class ParamStore {
   void allocate_arenas();
   void allocate_step();
   void allocate(Arena& arena);
-  /// Parameters begin at multiples of so many elements.
+  /// Returns the number of elements of which parameters begin at multiples.
   static std::int64_t unit_of(const Arena& arena) noexcept;
   /// Allocates [elements] of zeros, in the memory that StoreOptions::memory names.
   Tensor state_memory(Owner owner, DType dtype, std::int64_t elements) const;
@@ -354,37 +356,37 @@ class ParamStore {
   std::vector<kernels::OptimizerArena> views_of(const std::vector<Arena>& arenas,
                                                 const Storage& partials) const;
   Ref<Storage> reserve_partials(const std::vector<Arena>& arenas) const;
-  /// Number of elements of a chunk (kernels/optim.h).
+  /// Returns the number of elements of a chunk (kernels/optim.h).
   std::int64_t chunk_size() const noexcept;
 
   // division.cpp
-  /// Whether the rule is elementwise, so that a rank may have a shard of a parameter.
+  /// Returns true if the rule is elementwise, so that a rank may have a shard of a parameter.
   static bool is_elementwise(const Arena& arena) noexcept;
-  /// The runs of an arena, which ranks shard: from stage 2 on the buckets of elementwise rules,
-  /// else the whole arena.
+  /// Returns the runs of an arena, which ranks shard: from stage 2 on the buckets of elementwise
+  /// rules, else the whole arena.
   std::vector<Run> runs_of(const Arena& arena, int stage, int rank, int ranks) const;
-  /// The bounds between the shards of `ranks` ranks.
+  /// Returns the bounds between the shards of `ranks` ranks.
   std::vector<std::int64_t> bounds_of(const Arena& arena, const Share& range, int ranks) const;
   std::vector<Bucket> pieces_of(const std::vector<Arena>& arenas) const;
   std::vector<Bucket> buckets_of(const std::vector<Arena>& arenas, int rank) const;
   /// Cuts an arena into consecutive parameters, up to the size of a bucket.
   std::vector<Share> bucket_ranges(const Arena& arena) const;
   static const Run& run_of(const Arena& arena, const Parameter& p) noexcept;
-  /// The rank in whose shard the parameter begins.
+  /// Returns the rank in whose shard the parameter begins.
   static int owner_of(const Arena& arena, const Parameter& p) noexcept;
   bool is_here(const Arena& arena, const Parameter& p) const noexcept {
     const Run& run = run_of(arena, p);
     return p.begin >= run.kept.first && (run.bounds.empty() || p.begin < run.kept.last);
   }
-  /// The kept elements of p, as elements of the arena.
+  /// Returns the kept elements of p, as elements of the arena.
   static Share kept_of(const Run& run, const Parameter& p) noexcept;
-  /// The elements `here` in the arena's weights. kept_part() finds them in a tensor of kept
+  /// Returns the elements `here` in the arena's weights. kept_part() finds them in a tensor of kept
   /// elements.
   static Tensor weight_part(const Arena& arena, const Run& run, const Share& here) {
     if (arena.weight.numel() < arena.elements) return kept_part(arena.weight, run, here);
     return arena.weight.as_strided({here.size()}, {1}, here.first);
   }
-  /// The begin in Arena::grad of the gradient of a parameter that is_here().
+  /// Returns the begin in Arena::grad of the gradient of a parameter that is_here().
   static std::int64_t grad_place(const Arena& arena, const Parameter& p) noexcept {
     return arena.grad.numel() < arena.elements ? run_of(arena, p).place_of(p.begin) : p.begin;
   }

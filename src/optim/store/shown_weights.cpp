@@ -6,7 +6,7 @@
 namespace firn::optim {
 namespace {
 
-/// `part` of each of an arena's tensors.
+/// Returns `part` of each of an arena's tensors.
 template <class Part>
 kernels::ScheduleFreeWeights weights_of(const Tensor& weight, const Tensor& master,
                                         const std::vector<Tensor>& states,

@@ -15,7 +15,7 @@ class ParamStore::Modes final : public autograd::WeightModes {
   /// run, whose values do not matter. In a capture a change throws Error, and each replay restores
   /// the set that the capture used.
   void show(bool averaged) override;
-  /// Takes over what was written to parameter p from outside.
+  /// Takes over values that were written to parameter p from outside.
   void adopt(const Parameter& p) const;
   /// While on, show() does nothing.
   void keep(bool on) noexcept { kept_ = on; }
@@ -23,7 +23,7 @@ class ParamStore::Modes final : public autograd::WeightModes {
  private:
   ParamStore& store_;
   std::shared_ptr<Modes*> self_;  ///< for graphs, which may outlive the optimizer
-  bool averaged_ = false;         ///< whether the weights show averages
+  bool averaged_ = false;         ///< true if the weights show averages
   bool kept_ = false;
 };
 

@@ -11,7 +11,7 @@
 
 namespace firn::optim {
 
-/// "AdamW state 2": the kind of optimizer, and the version of the meaning of its state.
+/// Returns "AdamW state 2": the kind of optimizer, and the version of the meaning of its state.
 std::string kind_of_state(const std::string& op);
 
 /// A state on the host, as it was copied in.

@@ -25,7 +25,7 @@ struct StateEntry {
   /// For a sharded tensor: replaces it by another one, of which this rank keeps its shard. The
   /// first call allocates memory; calling its result writes, and must not throw.
   std::function<std::function<void()>(const Tensor&)> prepare = {};
-  /// Whether a file may have any number of rows of it, or none. Without rows `prepare` gets an
+  /// True if a file may have any number of rows of it, or none. Without rows `prepare` gets an
   /// undefined tensor.
   bool any_rows = false;
   TensorParts parts = {};

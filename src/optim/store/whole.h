@@ -55,8 +55,8 @@ class WholeRule {
   /// Queues the work of a step. Its memory is reserved beforehand, so it must allocate the same
   /// amounts each time. It runs in skipped steps too.
   virtual void compute(const WholeStep& step) const = 0;
-  /// Whether compute() can throw for a reason other than memory. Then new weights have memory of
-  /// their own, and do not replace gradients until all are computed.
+  /// Returns true if compute() can throw for a reason other than memory. Then new weights have
+  /// memory of their own, and do not replace gradients until all are computed.
   virtual bool may_throw() const noexcept { return false; }
 };
 
@@ -74,7 +74,7 @@ class WholeUpdates {
     std::size_t arena;
     kernels::ParameterRange range;
     Tensor gradient;
-    bool here = true;  ///< whether this rank updates it
+    bool here = true;  ///< true if this rank updates it
     Tensor next_weight = {};
     std::vector<WholeRule::State> kinds = {};
     std::vector<Tensor> states = {}, next = {};
@@ -94,14 +94,14 @@ class WholeUpdates {
   /// has changed except the gradients, and these only if spoils_gradients().
   void compute(const kernels::StepMemory& memory, std::span<const kernels::OptimizerArena> arenas,
                const GradientLedger& ledger, Stream stream) const;
-  /// Whether compute() overwrites gradients before its last rule has run.
+  /// Returns true if compute() overwrites gradients before its last rule has run.
   bool spoils_gradients() const noexcept { return spoils_; }
   /// Stores the new states, and puts new weights where the update reads them. Throws only what
   /// launches of kernels throw.
   void commit(const kernels::StepMemory& memory, const GradientLedger& ledger, Stream stream) const;
 
-  /// The states of parameter i, by the names of their rule. If states are sharded over `ranks`, the
-  /// rank `owner` has the whole of each.
+  /// Returns the states of parameter i, by the names of their rule. If states are sharded over
+  /// `ranks`, the rank `owner` has the whole of each.
   std::vector<StateEntry> states_of(std::size_t index, int owner, int ranks) const;
   /// Copies the states of `other`, for parameters that both have here.
   void copy_states(const WholeUpdates& other, Stream stream) const;
@@ -111,7 +111,7 @@ class WholeUpdates {
            std::span<const kernels::OptimizerArena> arenas, Stream stream) const;
 
   std::vector<Member> members_;
-  std::vector<kernels::StateCommit> commits_;  ///< for all states
+  std::vector<kernels::StateCommit> commits_;  ///< commits of all states
   bool spoils_ = false;
   MemoryReserve reserve_;
 };

@@ -3,9 +3,9 @@
 // While a thread captures a graph, its allocations come from the graph's pool. The graph replays
 // the same kernels on the same addresses, so nothing else may use them. A block that is released
 // during the capture serves later requests of the capture, and is then kept until the graph is
-// destroyed. Two more kinds of blocks are kept that long: an outside block that is released during
-// the capture, since captured kernels may read it, and a block of the pool that is released after
-// the capture.
+// destroyed. Two more kinds of blocks are kept that long. One is an outside block that is released
+// during the capture, since captured kernels may read it. The other is a block of the pool that is
+// released after it.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -28,7 +28,7 @@ namespace firn::memory {
 
 struct GraphPool {
   Stream home;
-  std::map<void*, FreeLists> free;  // by stream, for the capture in progress
+  std::map<void*, FreeLists> free;  // free lists by stream, for the capture in progress
   std::vector<void*> owned;         // all blocks of the pool, in use or not
   FreeList kept;  // released blocks, of the pool and from outside, until the graph is destroyed
 };
@@ -144,7 +144,7 @@ class DeviceCache {
     // Otherwise CUDA refuses work on the device, and the block is not reused.
   }
 
-  // Makes the block's stream wait for the work of the others, so that the block can be used again.
+  // Makes the block's stream wait for the work of its users, so that the block can be used again.
   bool order_after_users(Block& block) noexcept {
     const bool captured = !block.users.empty() && is_capturing(block.stream);
     while (!block.users.empty()) {
@@ -186,8 +186,8 @@ class DeviceCache {
     }
   }
 
-  // Waits for the streams of the cached blocks, then returns the blocks to the system. Not during a
-  // capture: cudaFree waits for the whole device, which ends captures of other threads.
+  // Waits for the streams of the cached blocks, then returns the blocks to the system. Does nothing
+  // during a capture: cudaFree waits for the whole device, which ends captures of other threads.
   void drop_cached() {
     if (CapturedGraph::any()) return;
     set_device(device_, "release_cached_memory");
@@ -214,7 +214,7 @@ class DeviceCache {
   std::mutex mutex_;
   Accounts accounts_;
   std::unordered_map<void*, Block> blocks_;  // all blocks allocated from the device
-  std::map<void*, FreeLists> free_;          // by stream
+  std::map<void*, FreeLists> free_;          // free lists by stream
 };
 
 // Never destroyed: tensors with static storage duration may be released after main().

@@ -11,8 +11,8 @@ namespace firn::memory::cuda {
 
 using runtime::check_cuda;
 
-/// For calls whose failure is handled or harmless. Clears the error, so that no later call reports
-/// it.
+/// Returns true if a call succeeded, and else clears the error, so that no later call reports it.
+/// Use it for calls whose failure is handled or harmless.
 inline bool succeeded(cudaError_t status) noexcept {
   if (status != cudaSuccess) cudaGetLastError();
   return status == cudaSuccess;

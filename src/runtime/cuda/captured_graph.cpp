@@ -15,8 +15,8 @@ namespace {
 
 using namespace cuda;
 
-// While alive, this thread allocates and releases outside the graph's pool: for memory of the graph
-// object itself.
+// While alive, this thread allocates and releases outside the graph's pool. This is for memory of
+// the graph object itself.
 class Pause {
  public:
   Pause() noexcept : paused_(std::exchange(thread_context.capture, nullptr)) {}
@@ -191,7 +191,7 @@ RandomKey CapturedGraph::reserve(Generator& generator, std::uint64_t numbers) {
 
 void CapturedGraph::make_bases() {
   if (bases_) return;
-  // Not from the graph's pool, because captured kernels may write to that memory.
+  // This memory is not from the graph's pool, because captured kernels may write to that.
   const Pause pause;
   const std::size_t bytes = kMaxGenerators * 2 * sizeof(*bases_);
   ring_ = std::make_unique<PinnedMemory>(kSlots * bytes);

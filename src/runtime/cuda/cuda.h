@@ -21,8 +21,8 @@ namespace firn::memory::cuda {
 /// The answer of the CUDA runtime when devices were first counted.
 struct Availability {
   int devices = 0;
-  std::string why;   ///< why there are no devices
-  std::string hint;  ///< what the user can do about it
+  std::string why;   ///< reason why there are no devices
+  std::string hint;  ///< advice to the user
 };
 const Availability& availability() noexcept;
 /// CUDA's name and text for a cudaError_t. Clears it, so that no later call reports it.
@@ -58,9 +58,9 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
                 std::size_t bytes);
 void zero(void* dst, std::size_t bytes, Stream stream);
 
-// When kernels run (timing.cpp), for firn/runtime/spans.h. Timers are cudaEvent_t with a time.
+// Times of kernels (timing.cpp), for firn/runtime/spans.h. Timers are cudaEvent_t with a time.
 
-/// A session begins at `zero`, in ns of steady_clock.
+/// Begins a session at `zero`, in ns of steady_clock.
 void start_timers(std::uint64_t zero) noexcept;
 /// Marks the end of what is queued on the stream; null if CUDA refused. The first one of a session
 /// waits for its stream, so that the clocks of host and device can be compared.
@@ -68,9 +68,9 @@ void* take_timer(Stream stream) noexcept;
 void give_timer(int device, void* timer) noexcept;
 /// Waits for all devices that have timers in this session, and throws as synchronize() does.
 void await_timers();
-/// In seconds, below 0 if CUDA does not know.
+/// Returns the seconds between two timers, or a number below 0 if CUDA does not know.
 double seconds_between(int device, void* first, void* last) noexcept;
-/// The same since the session's start.
+/// Returns the seconds of a timer since the session's start, as above.
 double seconds_at(int device, void* timer) noexcept;
 /// NVTX ranges of this thread.
 bool has_ranges() noexcept;
@@ -90,7 +90,7 @@ void release_cached(int device);
 /// Returns null if there is no memory left.
 void* pinned_allocate(std::size_t bytes);
 void pinned_release(void* block) noexcept;
-/// Whether the address is in a block of pinned_allocate().
+/// Returns true if the address is in a block of pinned_allocate().
 bool is_pinned(const void* address) noexcept;
 
 }  // namespace firn::memory::cuda

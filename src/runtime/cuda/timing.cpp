@@ -1,4 +1,4 @@
-// When kernels run on a device: events of the streams, and ranges for NVIDIA's profilers.
+// Times of kernels on a device: events of the streams, and ranges for NVIDIA's profilers.
 #include <array>
 #include <chrono>
 #include <mutex>
@@ -19,7 +19,7 @@ namespace {
 struct Timers {
   std::vector<cudaEvent_t> idle;
   cudaEvent_t base = nullptr;  // the first event of this session
-  double base_seconds = 0;     // when the host saw it, since the session's start
+  double base_seconds = 0;     // time at which the host saw it, since the session's start
   bool used = false;
 };
 struct AllTimers {

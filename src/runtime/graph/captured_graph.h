@@ -47,12 +47,12 @@ class CapturedGraph {
   /// The names of the kernels, copies and fills as given to note_kernel(), in order.
   const std::vector<const char*>& names() const noexcept { return names_; }
 
-  // For the allocator and capture.cpp.
+  // Functions for the allocator and capture.cpp.
 
   /// The graph that this thread is capturing on `device`, or null.
   static CapturedGraph* current(Device device) noexcept;
   static CapturedGraph* current() noexcept;
-  /// Whether any thread is capturing a graph, on any device.
+  /// True if any thread is capturing a graph, on any device.
   static bool any() noexcept;
   GraphPool* pool() const noexcept { return pool_; }
   void add_effect(std::function<void()> effect) { effects_.push_back(std::move(effect)); }
@@ -63,7 +63,7 @@ class CapturedGraph {
   RandomKey reserve(Generator& generator, std::uint64_t numbers);
 
  private:
-  // A generator that the work draws from, and how much. base[2 * i] holds its seed and offset.
+  // A generator that the work draws from, and its draws. base[2 * i] holds its seed and offset.
   struct Draws {
     Generator* generator;
     std::uint64_t blocks;
@@ -87,7 +87,7 @@ class CapturedGraph {
     std::function<void()> undo;
   };
   std::vector<Undo> undos_;
-  bool pending_ = true;  // the host effects ran, and the device work is not launched yet
+  bool pending_ = true;  // true from the host effects until the device work is launched
   std::vector<const char*> names_;
 
   // The positions of the generators in device memory, {seed, offset} each. Before every launch they

@@ -1,5 +1,5 @@
-// Random numbers of work that is computed twice: the first pass notes the key of each draw, and the
-// second one is given the same keys. No generator moves then. In a captured graph a key refers to
+// Random numbers of work that is computed twice. The first pass notes the key of each draw, and the
+// second one gets the same keys, so that no generator moves. In a captured graph a key refers to
 // memory that each replay writes anew, so a replay computes twice with its own numbers.
 #pragma once
 
@@ -20,14 +20,14 @@ struct Draw {
 
 struct DrawTape {
   std::vector<Draw>& draws;
-  bool again;  ///< draws are given from the list, else added to it
+  bool again;  ///< true: draws come from the list; false: draws are added to it
   std::size_t position = 0;
 
-  /// Throws Error if the next draw on the list is not of as many numbers.
+  /// Returns the next key. Throws Error if the next draw on the list has another count.
   RandomKey next(std::uint64_t numbers);
 };
 
-/// While alive, this thread draws by `tape`, or (null) by none.
+/// While alive, this thread draws by `tape`, or (null) by no tape.
 class DrawTapeScope {
  public:
   explicit DrawTapeScope(DrawTape* tape) noexcept
@@ -41,7 +41,7 @@ class DrawTapeScope {
 };
 
 /// While alive, this thread draws from `generator` alone; reserve_random() of another one throws
-/// Error. For work whose numbers must not depend on what was drawn before it.
+/// Error. This is for work whose numbers must not depend on earlier draws.
 class OnlyGenerator {
  public:
   explicit OnlyGenerator(const Generator& generator) noexcept

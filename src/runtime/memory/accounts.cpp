@@ -20,7 +20,7 @@ std::size_t index(Owner owner) noexcept { return static_cast<std::size_t>(owner)
 
 const char* name_of(const char* op) noexcept { return op ? op : "empty"; }
 
-/// A text that needs no memory but its own.
+/// A text of fixed size, which allocates no memory.
 class FixedText {
  public:
   template <class... Args>
@@ -40,7 +40,7 @@ class FixedText {
   std::size_t size_ = 0;
 };
 
-/// The largest of the things that it is offered, largest first.
+/// Keeps the largest of the things that it is offered, largest first.
 template <class T, std::size_t most = 5>
 class Largest {
  public:
@@ -165,7 +165,7 @@ void Accounts::read_limit() {
 
 void Accounts::set_limit(std::size_t bytes) noexcept {
   stats_.limit = bytes;
-  delete std::exchange(groups_, nullptr);  // whoever sets a limit knows better
+  delete std::exchange(groups_, nullptr);  // a limit that was set replaces those of the groups
   limit_known_ = true;
 }
 

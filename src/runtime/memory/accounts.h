@@ -16,7 +16,7 @@
 
 namespace firn::memory {
 
-/// Notes the blocks that end while it is there.
+/// Log of the blocks that are released while it is set.
 struct TimelineLog {
   struct Ended {
     std::uint64_t born, died;
@@ -26,26 +26,26 @@ struct TimelineLog {
     const char* op;
   };
   std::vector<Ended> ended;
-  bool incomplete = false;  ///< the heap had no memory to note one
+  bool incomplete = false;  ///< true if the heap had no memory to note a block
 };
 
-/// Guarded by the allocator's mutex.
+/// The allocator's mutex guards it.
 class Accounts {
  public:
   explicit constexpr Accounts(Device device) noexcept : device_(device) {}
   Accounts(const Accounts&) = delete;
   Accounts& operator=(const Accounts&) = delete;
 
-  /// `b` becomes a block of `size` bytes at `data`, made by what this thread is doing.
+  /// Makes `b` a block of `size` bytes at `data`, with the labels of this thread.
   void allocated(MemoryBlock& b, void* data, std::size_t size) noexcept;
-  /// `b` has no block any more.
+  /// Notes that `b` has no block any more.
   void released(MemoryBlock& b) noexcept;
 
   void taken_from_system(std::size_t size) noexcept;
   void given_to_system(std::size_t size) noexcept { stats_.reserved -= size; }
-  /// Whether the limit lets the allocator take so much more from the system. The first call reads
-  /// the limit of the environment, and throws as initial_limit() does. On the CPU each call looks
-  /// at the process's control groups, unless a limit was set.
+  /// Returns true if the limit lets the allocator take `size` more bytes from the system. The first
+  /// call reads the limit of the environment, and throws as initial_limit() does. On the CPU each
+  /// call looks at the process's control groups, unless a limit was set.
   bool may_take(std::size_t size);
   void set_limit(std::size_t bytes) noexcept;
   void reset_peak() noexcept;
@@ -57,15 +57,16 @@ class Accounts {
   /// Begins or (null) ends a log. Returns false if there is one already.
   bool set_timeline(TimelineLog* log) noexcept;
   bool has_timeline() const noexcept { return timeline_ != nullptr; }
-  /// Events so far.
+  /// Number of events so far.
   std::uint64_t clock() const noexcept { return clock_; }
-  /// The blocks in use as entries of a log that have not died.
+  /// Returns the blocks in use as entries of a log that have not died.
   std::vector<TimelineLog::Ended> in_use() const;
 
-  /// These accounts begin as those of `from`, without its blocks and log; peaks begin now. For a
-  /// model of an allocator.
+  /// Makes these accounts equal to `from`, without its blocks and log; peaks begin now. This is for
+  /// a model of an allocator.
   void begin_as(const Accounts& from) noexcept;
-  /// A block that these accounts do not list, but have counted since begin_as(), was released.
+  /// Notes the release of a block that these accounts have counted since begin_as(), but do not
+  /// list.
   void released_elsewhere(const MemoryBlock& b) noexcept;
 
  private:
@@ -74,18 +75,18 @@ class Accounts {
   void add(const MemoryBlock& b, std::size_t size) noexcept;
   void subtract(const MemoryBlock& b) noexcept;
   void read_limit();
-  /// Before the bytes fall from their peak: notes who has them.
+  /// Notes who has the bytes at the peak, before they fall from it.
   void keep_peak() noexcept;
   BytesByOwner by_owner() const noexcept;
 
   Device device_;
   MemoryStats stats_;
   bool limit_known_ = false;
-  std::size_t own_limit_ = 0;                ///< that of the environment; 0: none
-  GroupLimits* groups_ = nullptr;            ///< of the process; null: none count
-  bool below_peak_ = false;                  ///< what is in use now is not the peak
-  const MemoryBlock* peak_block_ = nullptr;  ///< whose allocation made the peak, while in use
-  const char* peak_op_ = nullptr;            ///< its operation, afterwards
+  std::size_t own_limit_ = 0;                ///< limit of the environment; 0: none
+  GroupLimits* groups_ = nullptr;            ///< control groups of the process; null if none counts
+  bool below_peak_ = false;                  ///< true if the bytes in use are below the peak
+  const MemoryBlock* peak_block_ = nullptr;  ///< block whose allocation made the peak, while in use
+  const char* peak_op_ = nullptr;            ///< the block's operation, afterwards
   MemoryBlock* first_ = nullptr;
   std::uint64_t clock_ = 0;
   TimelineLog* timeline_ = nullptr;

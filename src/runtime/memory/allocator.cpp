@@ -89,7 +89,7 @@ constexpr bool kMapped = true;
 
 bool is_mapped(std::size_t size) noexcept { return kMapped && size >= kHugePage; }
 
-/// `size` bytes that begin at a huge page. The heap would keep them when they are freed.
+/// Maps `size` bytes that begin at a huge page. The heap would not return them to the system.
 void* map_pages(std::size_t size) noexcept {
   void* const p =
       mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -176,7 +176,7 @@ class Cache {
   }
   void drop_cached() noexcept {
     free_.drain([this](FreeBlock* block) {
-      const std::size_t size = block->size;  // it goes with the block
+      const std::size_t size = block->size;  // read before the block is released
       accounts_.given_to_system(size);
       system_release(block, size);
     });
@@ -315,7 +315,7 @@ void reset_peak_memory(Device device) {
 
 void set_memory_limit(std::size_t bytes, Device device) {
   require_device("set_memory_limit", device);
-  if (runtime::planning()) return;  // a plan has no limit, and leaves that of others as it is
+  if (runtime::planning()) return;  // a plan has no limit, and leaves the allocator's as it is
   memory::look(device, [bytes](memory::Accounts& a) { a.set_limit(bytes); });
 }
 

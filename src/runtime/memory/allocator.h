@@ -22,30 +22,30 @@ namespace firn::memory {
 class Accounts;
 class Model;
 
-/// No system has a larger block. Larger requests are refused before sizes are rounded up, which
+/// Largest block of any system. Larger requests are refused before sizes are rounded up, which
 /// could wrap around.
 inline constexpr std::size_t kMostBytes = PTRDIFF_MAX;
 
-/// The bytes that a request of at most kMostBytes occupies, rounded up so that requests of similar
-/// size can reuse each other's blocks.
+/// Returns the bytes that a request of at most kMostBytes occupies, rounded up so that requests of
+/// similar size can reuse each other's blocks.
 std::size_t block_size(std::size_t bytes) noexcept;
 
 /// Implements Storage::record_use() for a block from allocate() on a CUDA device.
 void record_use(void* block, Stream stream);
 
-/// The bytes that a block of the device's allocator occupies for such a request.
+/// Returns the bytes that a block of the device's allocator occupies for such a request.
 std::size_t allocated_size(Device device, std::size_t bytes) noexcept;
 
-/// Calls fn with the accounts of the device's allocator, which nobody else changes meanwhile. fn
-/// must not allocate blocks of that device.
+/// Calls fn with the accounts of the device's allocator, which no other thread changes meanwhile.
+/// fn must not allocate blocks of that device.
 void look(Device device, const std::function<void(Accounts&)>& fn);
-/// A model of the device's allocator begins as that is now.
+/// Puts a model into the present state of its device's allocator.
 void begin_model(Model& model);
 
-/// Zeroed page-locked host memory that devices can read and write at the same address; ordinary
-/// memory if there is no device. Throws OutOfMemory.
+/// Returns zeroed page-locked host memory that devices can read and write at the same address, or
+/// ordinary memory if there is no device. Throws OutOfMemory.
 void* pinned_allocate(std::size_t bytes);
-/// The block must not be in use any more.
+/// Releases a block, which must not be in use any more.
 void pinned_release(void* block) noexcept;
 
 }  // namespace firn::memory

@@ -5,7 +5,7 @@
 
 namespace firn::memory {
 
-/// 30.5 MiB: at most one decimal, and none if that is 0.
+/// A number as in 30.5 MiB: at most one decimal, and no decimal if that is 0.
 struct ScaledBytes {
   double number;
   int decimals;

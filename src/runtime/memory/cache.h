@@ -8,7 +8,7 @@ namespace firn::memory {
 
 inline constexpr std::size_t kAlignment = 64;
 
-/// Whether FailAllocation (fail_allocation.h) makes this allocation fail.
+/// Returns true if FailAllocation (fail_allocation.h) makes this allocation fail.
 bool injected_failure() noexcept;
 
 /// A released block, or its entry in a list if the host cannot write to the block itself.
@@ -30,7 +30,7 @@ class FreeList {
     if (block) first_ = block->next;
     return block;
   }
-  /// The block that was pushed last among those of exactly `size` bytes, or null.
+  /// Takes the block that was pushed last among those of exactly `size` bytes, or returns null.
   FreeBlock* pop(std::size_t size) noexcept {
     for (FreeBlock** at = &first_; *at; at = &(*at)->next) {
       FreeBlock* block = *at;

@@ -1,4 +1,4 @@
-// For tests of kernels that must not read what nobody wrote.
+// DirtyMemory is for tests of kernels, which must not read memory that was never written.
 #pragma once
 
 namespace firn {

@@ -1,4 +1,4 @@
-// For tests of failure handling: makes an allocation of tensor memory fail.
+// FailAllocation is for tests of failure handling: it makes an allocation of tensor memory fail.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ namespace firn::memory {
 
 struct GraphPool;
 
-/// For a graph that will be launched on `home`.
+/// Makes a pool for a graph that will be launched on `home`.
 GraphPool* make_pool(Stream home);
 /// Called when the graph is destroyed. Unused blocks return to the cache at once, blocks in use
 /// when they are released.

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kNone = SIZE_MAX;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-/// The begin of a small file; empty if it cannot be read.
+/// The beginning of a small file; empty if it cannot be read.
 class Text {
  public:
   explicit Text(const std::string& file) noexcept {
@@ -31,10 +31,10 @@ class Text {
     ::close(descriptor);
   }
 
-  /// The number that the file begins with; kNone if it begins with none, or says "no limit":
-  /// version 1 has a number near 2^63 there, version 2 the word "max".
+  /// Returns the number that the file begins with. kNone: there is no number, or it means "no
+  /// limit", which is a number near 2^63 in version 1 and the word "max" in version 2.
   std::size_t number() const noexcept { return number_at(text_); }
-  /// The number behind `name` at the begin of a line; 0 if there is none.
+  /// Returns the number behind `name` at the beginning of a line, or 0 if there is none.
   std::size_t of(const char* name) const noexcept {
     const std::size_t length = std::strlen(name);
     for (const char* line = text_; line; line = std::strchr(line, '\n')) {
@@ -61,7 +61,7 @@ std::string limit_file(const ControlGroup& group) {
   return group.folder + (group.unified ? "/memory.max" : "/memory.limit_in_bytes");
 }
 
-/// What stays free below a limit: for page tables, and for what the heap takes until the next look.
+/// Bytes that stay free below a limit: for page tables, and for the heap until the next look.
 std::size_t room_below(std::size_t limit) noexcept {
   return std::min(std::clamp(limit / 16, 16 * kMiB, 256 * kMiB), limit / 4);
 }
@@ -86,7 +86,7 @@ GroupLimits::GroupLimits(const char* membership, const char* root) {
                          .usage = file("/memory.current"),
                          .statistics = file("/memory.stat"),
                          .file_pages = {"inactive_file", "active_file"}});
-    else  // the sums that begin with "total_" are those of the groups within
+    else  // sums that begin with "total_" include the groups within
       groups_.push_back({.limit = limit_file(group),
                          .usage = file("/memory.usage_in_bytes"),
                          .statistics = file("/memory.stat"),
@@ -105,8 +105,8 @@ std::size_t GroupLimits::most(std::size_t reserved) {
       const Text statistics(g.statistics);
       used = minus(all, statistics.of(g.file_pages[0]) + statistics.of(g.file_pages[1]));
     }
-    // Blocks that nobody has written to yet take no memory. So others have at least what is left if
-    // all of them do, and at most all that is used. In between, the last figure stands.
+    // Blocks that were never written take no memory. So the others have at least what is left if
+    // all blocks do take memory, and at most all that is used. In between, the last figure stands.
     const std::size_t least = minus(used, reserved);
     g.others = g.known ? std::clamp(g.others, least, used) : used;
     g.known = true;

@@ -7,27 +7,27 @@
 
 namespace firn::memory {
 
-/// FIRN_MEMORY_LIMIT; 0: none. Throws Error if the variable is no size, and if FIRN_THREADS is no
-/// number of threads: an allocator asks at its first request.
+/// Returns FIRN_MEMORY_LIMIT, or 0 without it. Throws Error if the variable is not a size, or if
+/// FIRN_THREADS is not a number of threads: an allocator asks at its first request.
 std::size_t initial_limit();
 
-/// The lowest memory.max (version 2) or memory.limit_in_bytes (version 1) on the way from a
-/// process's control group to the root. `membership` is the file /proc/self/cgroup, `root` the
-/// folder /sys/fs/cgroup. 0: none.
+/// Returns the lowest memory.max (version 2) or memory.limit_in_bytes (version 1) from a process's
+/// control group up to the root, or 0. `membership` is the file /proc/self/cgroup, `root` the
+/// folder /sys/fs/cgroup. 0 means that no group has a limit.
 std::size_t cgroup_limit(const char* membership, const char* root);
 
-/// What the control groups of a process leave for the allocator. The limit of a group also counts
-/// the program, its heap, and other processes of the group; at the limit the kernel kills one of
-/// them. Pages of files count as well, but the kernel gives them up.
+/// Memory that the control groups of a process leave for the allocator. The limit of a group also
+/// counts the program, its heap, and other processes of the group; at the limit the kernel kills
+/// one of them. Pages of files count as well, but the kernel gives them up.
 class GroupLimits {
  public:
-  /// Finds the groups that have a limit now. The arguments are those above.
+  /// Finds the groups that have a limit now. The arguments are those of cgroup_limit().
   GroupLimits(const char* membership, const char* root);
 
-  /// Whether no group has a limit.
+  /// True if no group has a limit.
   bool empty() const noexcept { return groups_.empty(); }
-  /// The most that the allocator may hold, of which it holds `reserved` now; at least 1. Reads the
-  /// groups' files: some ten microseconds.
+  /// Returns the most that the allocator may hold, of which it holds `reserved` now; at least 1.
+  /// Reading the groups' files takes some ten microseconds.
   std::size_t most(std::size_t reserved);
 
  private:
@@ -35,7 +35,7 @@ class GroupLimits {
     std::string limit, usage, statistics;  ///< files
     const char* file_pages[2];             ///< names of the statistics to add
     std::size_t others = 0;                ///< bytes that are not the allocator's
-    bool known = false;                    ///< whether `others` is
+    bool known = false;                    ///< true once `others` is known
   };
   std::vector<Group> groups_;
 };

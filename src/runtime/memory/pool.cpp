@@ -28,7 +28,7 @@ struct Pool {
   bool closed;  // not used: the thread has ended, or the pool would not be emptied
 };
 
-// Without a destructor, so that a thread's first use allocates nothing. A pthread key empties it.
+// It has no destructor, so that a thread's first use allocates nothing. A pthread key empties it.
 thread_local constinit Pool pool{};
 
 void empty_pool(void*) noexcept {

@@ -6,8 +6,8 @@
 
 namespace firn::memory {
 
-/// Memory for an object of `bytes` bytes, aligned for any type. It comes from the heap above 1 KiB,
-/// and always under AddressSanitizer. Throws OutOfMemory.
+/// Returns memory for an object of `bytes` bytes, aligned for any type. It comes from the heap
+/// above 1 KiB, and always under AddressSanitizer. Throws OutOfMemory.
 void* pool_allocate(std::size_t bytes);
 /// `bytes` must be the number given to pool_allocate().
 void pool_release(void* p, std::size_t bytes) noexcept;

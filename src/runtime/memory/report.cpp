@@ -27,7 +27,7 @@ std::string json_of(const BytesByOwner& bytes) {
   return out + "}";
 }
 
-/// The members of an object.
+/// Returns a block's members of a JSON object.
 std::string members_of(const BlockReport& b) {
   return fmt::format("\"bytes\": {}, \"owner\": \"{}\", \"module\": {}, \"op\": {}", b.bytes,
                      to_string(b.owner), json_string(b.module), json_string(b.op));
@@ -101,8 +101,8 @@ FIRN_OUT_OF_MEMORY("MemoryReport::json")
 struct MemoryTimeline::Impl {
   Device device;
   TimelineLog log;
-  std::uint64_t began = 0;  ///< by the clock of the accounts
-  std::size_t total = 0;    ///< in use at the beginning
+  std::uint64_t began = 0;  ///< time by the clock of the accounts
+  std::size_t total = 0;    ///< bytes in use at the beginning
 };
 
 MemoryTimeline::MemoryTimeline(Device device) try : impl_(std::make_unique<Impl>()) {

@@ -30,7 +30,7 @@ ReservePool::ReservePool(Device device) : device_(device) {
   void* const p = counts_address_space() ? MAP_FAILED
                                          : mmap(nullptr, kSpace, PROT_READ | PROT_WRITE,
                                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  // Apart from the blocks of models.
+  // This address is apart from the blocks of models.
   base_ = p == MAP_FAILED ? reinterpret_cast<char*>(2 * kNoAddress)  // NOLINT: no memory
                           : static_cast<char*>(p);
   bytes_ = kSpace;

@@ -16,21 +16,21 @@ namespace firn::memory {
 /// outlive the reserve keep it alive.
 class ReservePool final : public RefCounted, public BlockSource {
  public:
-  /// To measure: addresses that take no memory, as those of a Model. For dry runs.
+  /// Makes a pool that measures, in dry runs: its addresses take no memory, as those of a Model.
   explicit ReservePool(Device device);
-  /// `bytes` bytes from the device's allocator.
+  /// Takes `bytes` bytes from the device's allocator.
   ReservePool(Device device, std::size_t bytes, Owner owner);
   static void destroy(ReservePool* pool) noexcept { delete pool; }
 
-  /// The one that this thread's allocations go to; null: none.
+  /// Returns the pool that this thread's allocations go to, or null.
   static ReservePool* current() noexcept;
   static ReservePool* exchange_current(ReservePool* pool) noexcept;
 
   Device device() const noexcept { return device_; }
-  /// False if there is no room.
+  /// Returns false if there is no room.
   bool serve(MemoryBlock& b);
   void give_back(MemoryBlock& b) noexcept override;
-  /// The end of the highest place that was in use so far.
+  /// Returns the end of the highest place that was in use so far.
   std::size_t most() const noexcept { return most_; }
   std::size_t bytes() const noexcept { return bytes_; }
 
@@ -42,11 +42,11 @@ class ReservePool final : public RefCounted, public BlockSource {
 
   const Device device_;
   std::mutex mutex_;
-  MemoryBlock block_;  ///< none if this one measures
+  MemoryBlock block_;  ///< empty if this pool measures
   char* base_ = nullptr;
-  std::size_t bytes_ = 0;  ///< from base_ on
+  std::size_t bytes_ = 0;  ///< size of the range that begins at base_
   std::size_t most_ = 0;
-  std::vector<Place> used_;  ///< by address
+  std::vector<Place> used_;  ///< places in use, by address
 };
 
 }  // namespace firn::memory

@@ -29,13 +29,13 @@ constexpr const char* kOp = "offload";
 
 // ---- Pinned memory ----
 
-/// Pinned memory and the end of what uses it.
+/// Pinned memory, and the end of the work that uses it.
 struct Pinned {
   PinnedMemory memory;
   Event used;
 };
 
-/// Blocks whose sizes are powers of two. To get one takes milliseconds, so they are used again.
+/// Blocks whose sizes are powers of two. Allocating one takes milliseconds, so they are reused.
 class PinnedPool {
  public:
   Pinned take(std::size_t bytes) {
@@ -79,7 +79,7 @@ std::string folder() {
   return "/tmp";
 }
 
-/// The descriptor of a new file that goes when it is closed.
+/// Returns the descriptor of a new file that the system removes when it is closed.
 int open_unnamed(const std::string& folder) {
   int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600);
   if (file >= 0) return file;
@@ -91,8 +91,8 @@ int open_unnamed(const std::string& folder) {
   return file;
 }
 
-/// Zeroed memory that is a file without a name. Its blocks are reserved, so a full disk is an error
-/// here and no signal later.
+/// Returns zeroed memory that is a file without a name. Its blocks are reserved, so a full disk is
+/// an error here, not a signal later.
 void* map_file(std::size_t bytes) {
   const std::string in = folder();
   const int file = open_unnamed(in);
@@ -108,7 +108,7 @@ void* map_file(std::size_t bytes) {
   return memory;
 }
 
-/// One file without a name; ranges of it are given out.
+/// One file without a name, which hands out ranges.
 class SpillFile {
  public:
   std::size_t take(std::size_t bytes) {
@@ -144,7 +144,7 @@ class SpillFile {
     if (at->first + at->second != end_) return;
     end_ = at->first;
     free_.erase(at);
-    if (ftruncate(descriptor_, static_cast<off_t>(end_)) != 0) return;  // the disk gets it later
+    if (ftruncate(descriptor_, static_cast<off_t>(end_)) != 0) return;  // a later call may do it
   } catch (const std::bad_alloc&) {  // this range of the file is not used again
   }
 
@@ -217,7 +217,7 @@ struct Offloaded::Bytes {
   std::size_t bytes;
   Device device;
   std::optional<Pinned> pinned;
-  std::optional<std::size_t> offset;  ///< in the file
+  std::optional<std::size_t> offset;  ///< place in the file
 };
 
 Offloaded::Offloaded(const Storage& from, Elsewhere where)

@@ -1,4 +1,4 @@
-// Memory that waits elsewhere until it is needed again: in pinned memory of the host, or in a
+// Data that is kept elsewhere until it is needed again: in pinned memory of the host, or in a
 // temporary file.
 #pragma once
 
@@ -10,15 +10,14 @@
 
 namespace firn::memory {
 
-/// Zeroed memory for tensors on `device` that is not memory of the device. If it is on the host, it
-/// is pinned, and kernels read and write it over the bus. If it is in a file, that is mapped: for
-/// the CPU. Not counted in memory_stats(). Throws OutOfMemory, and Error that names the folder if
-/// the file has no room.
+/// Memory for tensors on `device` that is outside of the device, zeroed. On the host it is pinned,
+/// and kernels read and write it over the bus. A file is mapped, and is for the CPU. memory_stats()
+/// does not count it. Throws OutOfMemory, and Error that names the folder if the file has no room.
 enum class Elsewhere : std::uint8_t { host, file };
 Ref<Storage> allocate_elsewhere(std::size_t bytes, Device device, Elsewhere where);
 
-/// A copy of a storage's bytes in another place. On a CUDA device the host does not wait for copies
-/// from and to its memory; it does for those of a file.
+/// A copy of a storage's bytes in another place. On a CUDA device the host waits for copies from
+/// and to a file, and not for those from and to the host's memory.
 class Offloaded {
  public:
   /// Copies the bytes as they are in the order of the device's current stream. The file is in
@@ -29,7 +28,8 @@ class Offloaded {
   Offloaded(const Offloaded&) = delete;
   Offloaded& operator=(const Offloaded&) = delete;
 
-  /// New memory on the device with these bytes. Can be called again. Throws as the constructor.
+  /// Returns new memory on the device with these bytes, each time. Throws what the constructor
+  /// throws.
   Ref<Storage> fetch();
 
  private:

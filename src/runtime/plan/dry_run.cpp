@@ -35,7 +35,7 @@ DryRun::DryRun(Device device) : number_(next_number()) {
 }
 
 DryRun::~DryRun() {
-  // Still dry: what is put back was not written.
+  // Changes are undone while the run is still dry, so that nothing is written.
   while (!changes_.empty()) {
     try {
       changes_.back()();
@@ -48,7 +48,7 @@ DryRun::~DryRun() {
 }
 
 void DryRun::Settings::put_back() const noexcept {
-  // Other threads may begin to draw meanwhile, and take numbers.
+  // Other threads may draw meanwhile, and take numbers. So a seed that stays is not set.
   if (program_seed().seed != seed.seed) set_program_seed(seed);
   if (chosen_threads() != threads) set_num_threads(threads);
 }
@@ -81,7 +81,7 @@ MemoryPlan plan_memory(const std::function<void()>& step, Device device) try {
   require_device("plan_memory", device);
   FIRN_CHECK(step, "plan_memory", "give a function", "the step is empty");
   MemoryPlan plan;
-  // Points around would copy what was not computed, and put that back later.
+  // Outer points would copy values that were not computed, and put those back later.
   const memory::SilentRollback silence;
   memory::DryRun run(device);
   {

@@ -1,5 +1,5 @@
-// A step by shapes alone: kernels do nothing, models of the allocators answer, and what the step
-// changes on the host is put back.
+// A step by shapes alone: kernels do nothing, models of the allocators answer, and the step's
+// changes on the host are undone.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@
 
 namespace firn::memory {
 
-/// While alive, this thread runs dry: runtime::dry_run(). The destructor puts things back, the
-/// latest change first.
+/// While alive, this thread runs dry: runtime::dry_run() is true. The destructor puts things back,
+/// the latest change first.
 class DryRun {
  public:
-  /// For a step on `device`; what it allocates on the CPU is modelled as well. Throws Error in
-  /// another dry run and while this thread captures a graph.
+  /// Begins a dry run of a step on `device`. Allocations on the CPU are modelled as well. Throws
+  /// Error in another dry run and while this thread captures a graph.
   explicit DryRun(Device device);
   ~DryRun();
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 
   Model& model() const noexcept { return *models_.back(); }
-  /// Different from those of other dry runs.
+  /// Number that differs from those of other dry runs.
   std::uint32_t number() const noexcept { return number_; }
   /// Implements runtime::at_dry_end().
   void at_end(const void* what, std::function<void()> put_back);
@@ -36,7 +36,7 @@ class DryRun {
  private:
   void leave() noexcept;
 
-  /// What a step may set of the process.
+  /// Settings of the process that a step may change.
   struct Settings {
     ProgramSeed seed = program_seed();
     int threads = chosen_threads();
@@ -45,7 +45,7 @@ class DryRun {
 
   const std::uint32_t number_;
   const Settings before_;
-  std::vector<Ref<Model>> models_;  ///< that of the CPU first
+  std::vector<Ref<Model>> models_;  ///< the CPU's model first
   std::vector<std::function<void()>> changes_;
   std::unordered_set<const void*> known_;
 };

@@ -22,8 +22,8 @@ namespace {
 /// Bytes of each mapping that blocks are cut from. The system allocates pages on their first
 /// write.
 constexpr std::size_t kSpace = std::size_t{1} << 36;
-/// The only one where address space counts, and the largest block that comes from it: what the host
-/// writes itself is small.
+/// Where address space counts, bytes of the only mapping, and the largest block that comes from it:
+/// the host itself writes small blocks only.
 constexpr std::size_t kCountedSpace = std::size_t{1} << 24;
 constexpr std::size_t kCountedBlock = std::size_t{1} << 20;
 constexpr std::size_t kAligned = 256;
@@ -73,7 +73,7 @@ Model::~Model() {
 Ref<Model> Model::of(Device device) try {
   Ref<Model> model(new Model(device));
   begin_model(*model);
-  model->accounts_->set_limit(0);  // a plan says what it would take without one
+  model->accounts_->set_limit(0);  // a plan reports what it would take without a limit
   return model;
 }
 FIRN_OUT_OF_MEMORY("a model of the allocator")
@@ -84,7 +84,7 @@ void Model::add_free(void* stream, const FreeLists& lists) {
 
 void Model::allocate(MemoryBlock& b) {
   const std::lock_guard lock(mutex_);
-  // As the allocators do it, request by request.
+  // These are the steps of the allocators, request by request.
   if (b.bytes() > kMostBytes) accounts_->fail(b.bytes(), "no memory left");
   const std::size_t size = allocated_size(device_, b.bytes());
   if (injected_failure()) accounts_->fail(b.bytes(), "injected failure");

@@ -1,4 +1,4 @@
-// Which plan of a step a thread makes: what a plan changes on the host counts within that plan
+// The number of the plan that a thread makes. Changes of a plan on the host count within that plan
 // alone.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace firn::runtime {
 
-/// The number of the plan that this thread makes, from 1; 0: it makes none. SkipKernels alone
-/// (firn/runtime/kernel_support.h) is no plan.
+/// Returns the number of the plan that this thread makes, from 1, or 0 if it makes none.
+/// SkipKernels alone (firn/runtime/kernel_support.h) does not make a plan.
 std::uint32_t plan_number() noexcept;
 
 }  // namespace firn::runtime

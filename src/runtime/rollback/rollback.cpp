@@ -1,4 +1,4 @@
-// The points of each thread, and what they have been told of.
+// The RollbackPoints of each thread, and the changes that they know of.
 #include "firn/runtime/rollback.h"
 
 #include <atomic>
@@ -46,10 +46,10 @@ struct RollbackPoint::Impl {
 
   /// Throws if one of these kinds cannot be put back now.
   void check(std::uint8_t kinds) const;
-  /// Throws the first error at the end.
+  /// Puts changes back, and throws the first error at the end.
   void put_back(std::uint8_t kinds);
   void forget_done();
-  /// Everything of these kinds stands as it should.
+  /// Makes the point as new for these kinds.
   void stand_as_new(std::uint8_t kinds);
 
   std::uint8_t covered;  ///< kinds, as bits
@@ -59,8 +59,9 @@ struct RollbackPoint::Impl {
   std::unordered_set<Thing, Hash> known;
   Impl* outer = nullptr;
   const std::thread::id thread = std::this_thread::get_id();
-  const std::uint32_t plan = runtime::plan_number();  ///< that it was made in; 0: none
-  /// By another thread, which must not touch the list, or in a plan, which hides it.
+  const std::uint32_t plan = runtime::plan_number();  ///< plan that it was made in; 0: none
+  /// True if another thread, which must not touch the list, or a plan, which hides it, has ended
+  /// the point.
   std::atomic<bool> abandoned = false;
 };
 
@@ -69,12 +70,12 @@ class RollbackSeam {
  public:
   using Point = RollbackPoint::Impl;
 
-  /// The innermost point of this thread becomes `p`. Returns the one before.
+  /// Makes `p` the innermost point of this thread, and returns the previous one.
   static void* exchange(void* p) noexcept {
     return std::exchange(innermost(), static_cast<Point*>(p));
   }
   static void push(Point& p) noexcept { p.outer = std::exchange(innermost(), &p); }
-  /// Those that other threads have destroyed.
+  /// Deletes points that other threads have destroyed.
   static void drop_abandoned() noexcept {
     for (Point** at = &innermost(); *at;) {
       if ((*at)->abandoned.load(std::memory_order_acquire))
@@ -110,7 +111,7 @@ class RollbackSeam {
   static void roll_back(Point& point, std::uint8_t kinds) {
     drop_abandoned();
     point.check(kinds);
-    // What is put back is no new change, neither for this point nor for those around it, which know
+    // Putting back is not a new change, neither for this point nor for those around it, which know
     // all that this one knows.
     Point* const points = innermost();
     const memory::SilentRollback silence;
@@ -127,7 +128,7 @@ class RollbackSeam {
     if (error) std::rethrow_exception(error);
   }
 
-  /// A thread that does a part of this one's work has this one's stack, while this one waits.
+  /// Gives this thread's stack to a thread that does a part of its work, while this one waits.
   static Inherited::Set share() {
     return [stack = &innermost()] { of_thread.shared = stack; };
   }
@@ -139,7 +140,7 @@ class RollbackSeam {
 
   struct OfThread {
     Point* own;      ///< the innermost one
-    Point** shared;  ///< that of the thread whose work this one does a part of
+    Point** shared;  ///< stack of the thread whose work this one does a part of
   };
   static inline thread_local constinit OfThread of_thread{nullptr, nullptr};
 };

@@ -1,4 +1,4 @@
-// Points that are told of nothing for a while.
+// SilentRollback: RollbackPoints that see no changes for a while.
 #pragma once
 
 namespace firn::memory {

@@ -37,14 +37,14 @@ std::uint64_t now() noexcept {
                                         .count());
 }
 
-/// What all threads share.
+/// State that all threads share.
 struct Session {
   std::mutex mutex;
-  std::atomic<std::uint64_t> number{0};  // of the session that is recorded or was the last
+  std::atomic<std::uint64_t> number{0};  // number of the session that is recorded, or was last
   std::uint64_t start = 0;
   std::vector<std::unique_ptr<ThreadSpans>> threads;  // the first `used` are of this session
   std::size_t used = 0;
-  std::atomic<std::int64_t> places{0};  // that are left for spans to be kept
+  std::atomic<std::int64_t> places{0};  // left for spans to be kept
   std::atomic<bool> nvtx{false};
   struct Counter {
     const char* name;
@@ -67,7 +67,7 @@ struct OfThread {
   Span* innermost = nullptr;
   ThreadSpans* log = nullptr;  ///< the log that was opened for the session
   std::uint64_t session = 0;
-  Device last_device = Device::cpu();  ///< of its last kernel
+  Device last_device = Device::cpu();  ///< device of its last kernel
 };
 thread_local constinit OfThread of_thread;
 /// An address that tells threads apart.
@@ -121,8 +121,8 @@ const char* to_string(SpanKind kind) noexcept {
 
 bool take_place() noexcept { return session().places.fetch_sub(1, std::memory_order_relaxed) > 0; }
 
-/// The span of a Range. It belongs to its thread's chain of spans, and the Range points at it: who
-/// is the last to know of it deletes it.
+/// The span of a Range. It belongs to its thread's chain of spans, and the Range points at it. The
+/// last of the two to end deletes it.
 class OpenRange {
  public:
   enum class State : std::uint8_t {
@@ -141,7 +141,7 @@ class OpenRange {
   const void* thread() const noexcept { return thread_; }
   State state() const noexcept { return state_.load(); }
   State exchange(State state) noexcept { return state_.exchange(state); }
-  /// Without a record.
+  /// Deletes the range without a record.
   void discard() noexcept {
     span_.on_ = false;
     delete this;
@@ -153,16 +153,16 @@ class OpenRange {
   std::atomic<State> state_{State::open};
 };
 
-/// What only spans may see of each other.
+/// Functions that see the private parts of spans.
 class SpanRecorder {
  public:
-  /// The innermost span around `s` of a kind that is an operation; null: none.
+  /// Returns the innermost span around `s` of a kind that is an operation, or null.
   static const char* operation_around(const Span& s) noexcept {
     for (const Span* o = s.outer_; o; o = o->outer_)
       if (o->kind_ == SpanKind::operation || o->kind_ == SpanKind::gradient) return o->name_;
     return nullptr;
   }
-  /// What a checkpoint computes again in a backward pass is forward.
+  /// Returns true within a backward function, except where a checkpoint computes again.
   static bool is_backward(const Span* s) noexcept {
     for (; s && s->kind_ != SpanKind::gradient; s = s->outer_)
       if (s->name_ == kRecomputePhase) return false;
@@ -177,14 +177,15 @@ class SpanRecorder {
   static void add_inside(Span* s, std::uint64_t session, std::uint64_t ns) noexcept {
     if (s && s->session_ == session) s->inside_ += ns;
   }
-  /// Takes the innermost span out of the chain. What is in it is then in the one around it.
+  /// Takes the innermost span out of the chain. Its time within then counts for the one around it.
   static void leave_out() noexcept {
     Span* const s = std::exchange(of_thread.innermost, of_thread.innermost->outer_);
     add_inside(s->outer_, s->session_, s->inside_);
     OpenRange* const range = OpenRange::of(s);
     if (range->exchange(OpenRange::State::cut) == OpenRange::State::ended) range->discard();
   }
-  /// Makes `s` the innermost span of this thread. False: it is in another thread's chain, or none.
+  /// Makes `s` the innermost span of this thread. Returns false if it is not in this thread's
+  /// chain.
   static bool uncover(Span* s) noexcept {
     const Span* in = of_thread.innermost;
     while (in && in != s) {
@@ -195,7 +196,7 @@ class SpanRecorder {
     while (of_thread.innermost != s) leave_out();
     return true;
   }
-  /// Ranges that have ended before those above them did.
+  /// Drops ranges that have ended before those above them did.
   static void drop_ended() noexcept {
     while (of_thread.innermost && of_thread.innermost->of_range_ &&
            OpenRange::of(of_thread.innermost)->state() == OpenRange::State::ended)
@@ -222,7 +223,7 @@ void end_range(OpenRange* range) noexcept {
 
 void Span::begin(SpanKind kind, const char* name, std::uint32_t module) noexcept {
   if (dry_run()) return;
-  // What a kernel calls is its own work.
+  // Kernels that a kernel calls are its own work.
   if (kind == SpanKind::kernel && SpanRecorder::is_kernel(of_thread.innermost)) return;
   session_ = session().number.load(std::memory_order_acquire);
   kind_ = kind;
@@ -237,7 +238,7 @@ void Span::begin(SpanKind kind, const char* name, std::uint32_t module) noexcept
   outer_ = std::exchange(of_thread.innermost, this);
   on_ = true;
   if (kind != SpanKind::kernel &&
-      of_thread.session == session_)  // what ran before is of no operation
+      of_thread.session == session_)  // kernels that ran before have no operation
     write_own(session_, [](ThreadSpans& t) { t.settle(nullptr); });
   if constexpr (kHasCuda) {
     if (session().nvtx.load(std::memory_order_relaxed)) {

@@ -1,4 +1,4 @@
-// Who collects the spans: a log for each thread, which belongs to the session that is recorded.
+// Logs of spans: one for each thread, which belongs to the session that is recorded.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace firn::runtime {
 
 /// The spans of one thread in one session. Such logs are never destroyed, and serve other threads
-/// in later sessions: a thread may come late. Whoever calls holds the mutex: the thread itself, and
-/// at the end the one that takes the spans.
+/// in later sessions: a thread may come late. The caller holds the mutex: the thread itself, or at
+/// the end the thread that takes the spans.
 class ThreadSpans {
  public:
   ThreadSpans() = default;
@@ -20,28 +20,28 @@ class ThreadSpans {
   ThreadSpans& operator=(const ThreadSpans&) = delete;
 
   std::mutex& mutex() noexcept { return mutex_; }
-  /// From now on it is the log of `thread` in the session.
+  /// Makes this the log of `thread` in the session.
   void open(std::uint64_t session, std::uint32_t number, const void* thread) noexcept;
   bool is_open(std::uint64_t session, const void* thread) const noexcept {
     return session_ == session && thread_ == thread;
   }
-  /// Drops what it holds.
+  /// Drops its contents.
   void close() noexcept;
 
-  /// A kernel has run, and its operation is not known yet. The events are null unless they measure
-  /// it.
+  /// Notes that a kernel has run whose operation is not known yet. The events are null unless they
+  /// measure it.
   void wait(const SpanRecord& kernel, void* first_event, void* last_event);
-  /// The waiting kernels belong to `op`; null: to the one that they know.
+  /// Gives the waiting kernels to `op`, or (null) to the operation that they know.
   void settle(const char* op);
   bool has_waiting() const noexcept { return !waiting_.empty(); }
   std::uint64_t first_start() const noexcept { return waiting_.front().record.start; }
   /// Nanoseconds of the waiting kernels.
   std::uint64_t waiting_ns() const noexcept { return waiting_ns_; }
 
-  /// Adds a span to its total, and keeps it if there is place. Returns where, or kNone.
+  /// Adds a span to its total, and keeps it if there is place. Returns the place, or kNone.
   std::size_t count(SpanRecord& r);
   void lose() noexcept { ++lost_; }
-  /// All goes into `log`, with the times on devices.
+  /// Moves all records into `log`, with the times on devices.
   void move_into(SpanLog& log);
 
  private:
@@ -87,7 +87,7 @@ class ThreadSpans {
   std::uint64_t left_out_ = 0, lost_ = 0;
 };
 
-/// Whether one more span is to be kept, of those of all threads.
+/// Takes a place for a span that is kept, of any thread. Returns false if there is no place left.
 bool take_place() noexcept;
 
 }  // namespace firn::runtime

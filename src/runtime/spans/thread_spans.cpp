@@ -1,4 +1,4 @@
-// What one thread has recorded.
+// ThreadSpans: the records of one thread.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -111,7 +111,7 @@ void ThreadSpans::read_timers() {
 
 void ThreadSpans::move_into(SpanLog& log) {
   read_timers();
-  // An outer span ends after those within: by start, and the longer first, it comes before them.
+  // An outer span ends after those within. By start, and the longer first, it comes before them.
   std::stable_sort(kept_.begin(), kept_.end(), [](const SpanRecord& a, const SpanRecord& b) {
     return a.start != b.start ? a.start < b.start
            : a.end != b.end   ? a.end > b.end

@@ -2,10 +2,10 @@
 // classes are sharded over ranks (Shoeybi et al. 2019, Megatron-LM).
 //
 // Tensors are on the group's device, floating, and of one shape and dtype on all ranks. All ranks
-// make the same calls in the same order; then their backward passes do, too. Sums of f16 and bf16
-// are formed in f32, in the order of the ranks, and rounded once. So a tensor that is "the same on
-// every rank" has the same bits there. All throw Error for a tensor that does not fit, and
-// RankError as collectives do, in the backward pass too.
+// make the same calls in the same order, so their backward passes do too. Sums of f16 and bf16 are
+// formed in f32, in the order of the ranks, and rounded once. So a tensor that is "the same on
+// every rank" has the same bits there. All functions throw Error for a tensor that does not fit,
+// and RankError as collectives do, in the backward pass too.
 #pragma once
 
 #include "firn/dist/group.h"
@@ -40,9 +40,9 @@ Tensor scatter_to_ranks(const Tensor& x, const Group& group);
 Loss vocab_parallel_cross_entropy(const Tensor& logits_part, const Tensor& target,
                                   const Group& group, const CrossEntropyOptions& options = {});
 
-/// While alive, ops of this thread draw random numbers of this rank's own, for example for
-/// dropout of sharded activations. The numbers follow from the stream and the rank. The stream
-/// itself advances alike on every rank, so numbers drawn before and after are the same on all. In a
+/// While alive, ops of this thread draw random numbers of this rank's own, for example for dropout
+/// of sharded activations. The numbers follow from the stream and the rank. The stream itself
+/// advances alike on every rank, so numbers drawn before and after are equal on all ranks. In a
 /// group of one rank nothing changes.
 class RankNumbers {
  public:

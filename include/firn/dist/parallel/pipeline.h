@@ -5,7 +5,7 @@
 //   optim::AdamW opt(stage.parameters(), {.lr = 1e-3}, {.clip_norm = 1});
 //   dist::distribute(opt, mesh);
 //   dist::Pipeline pipeline(mesh, stage);
-//   for (const auto& [x, y] : batches)       // the same on every stage
+//   for (const auto& [x, y] : batches)       // equal on every stage
 //     pipeline.run_batch(
 //         opt, x.size(0), 8,
 //         [&](std::int64_t first, std::int64_t last) { return x.slice(0, first, last); },
@@ -35,13 +35,13 @@ namespace firn::dist {
 /// result of `inputs_of`. Stages do not share weights: tie only weights within one stage.
 class Pipeline {
  public:
-  /// `stage` must outlive the pipeline. With one stage in mesh.pp(), run_batch() is that of the
-  /// optimizer.
+  /// `stage` must outlive the pipeline. With one stage in mesh.pp(), run_batch() is the optimizer's
+  /// run_batch().
   Pipeline(const Mesh& mesh, nn::Module& stage);
 
-  /// The inputs of samples [first, last) of the batch, on the first stage.
+  /// Returns the inputs of samples [first, last) of the batch; called on the first stage.
   using InputsOf = std::function<Tensor(std::int64_t first, std::int64_t last)>;
-  /// The loss of samples [first, last), from the last stage's output for them.
+  /// Returns the loss of samples [first, last), from the last stage's output for them.
   using LossOf = std::function<Loss(const Tensor& output, std::int64_t first, std::int64_t last)>;
 
   /// Runs a whole cycle, as Optimizer::run_batch(): one step for a batch of `samples` samples of
