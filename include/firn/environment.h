@@ -1,5 +1,5 @@
-// What this build of firn is, and what the machine offers to this process: for the log of a run,
-// for reports of faults, and for firn-doctor, which says what to do about it.
+// Describes this build of firn and what the machine offers to this process. The log of a run and
+// reports of faults contain it, and firn-doctor says what to do about it.
 //
 //   std::puts(to_string(environment()).c_str());
 #pragma once
@@ -12,68 +12,68 @@
 
 namespace firn {
 
-/// The revision of the sources, as `git describe` says it when firn is built: "2c6324a", with
-/// "-dirty" if files differ from it. "unknown" if the sources are no git repository.
+/// Returns the revision of the sources, as `git describe` says it when firn is built: "2c6324a",
+/// with "-dirty" if files differ from it. "unknown" if the sources are not a git repository.
 const char* revision() noexcept;
 
-/// Facts. Names and paths are as this process sees them, but the user's home folder is "~". There
-/// is no name of the machine or of the user. A missing thing is an empty field, with the reason in
-/// the field beside it. Sizes are bytes.
+/// Facts about the build and the machine. Names and paths are as this process sees them, but the
+/// user's home folder is "~". The names of the machine and of the user are left out. A missing
+/// thing is an empty field, with the reason in the field beside it. Sizes are in bytes.
 struct Environment {
   /// How firn was built.
   struct Build {
-    /// Version of firn, "0.1.0", and its commit, empty if the sources were not a checkout.
+    /// Version of firn, "0.1.0", and its commit, which is empty if the sources were not a checkout.
     std::string version, revision;
     std::string compiler;    ///< "g++ 12.2.0"
     std::string type;        ///< CMAKE_BUILD_TYPE
-    bool native = false;     ///< FIRN_NATIVE: compiled for the CPU of the machine that built it
+    bool native = false;     ///< FIRN_NATIVE: compiled for the build machine's CPU
     bool shared = false;     ///< BUILD_SHARED_LIBS
     std::string sanitizers;  ///< FIRN_SANITIZE
   };
 
-  /// The CPU, and which of its units firn uses.
+  /// The CPU, and the units of it that firn uses.
   struct Cpu {
     std::string model;         ///< "unknown" if the system does not say
-    int cores = 0;             ///< CPUs of the machine, hardware threads among them
-    int usable = 0;            ///< of these, the CPUs that this process may run on (affinity)
-    double quota = 0;          ///< CPUs that its control group grants; 0: no limit
+    int cores = 0;             ///< CPUs of the machine, with hardware threads
+    int usable = 0;            ///< CPUs that this process may run on (affinity)
+    double quota = 0;          ///< CPUs that the control group grants; 0: no limit
     int threads = 0;           ///< num_threads()
     bool threads_set = false;  ///< FIRN_THREADS holds a number
-    /// Among avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16 and amx_fp16,
-    /// those that the CPU has and the system supports.
+    /// The features among avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16
+    /// and amx_fp16 that the CPU has and the system supports.
     std::vector<std::string> features;
     /// Levels are base, avx2, avx512, avx512bf16 and amx, the words of FIRN_CPU_ISA. Each contains
     /// those before it.
-    std::string machine_level;   ///< the highest that the CPU has
-    std::string kernels;         ///< whose instructions firn's kernels consist of
-    std::string level;           ///< up to which units are chosen; empty if `problem` is not
-    bool level_forced = false;   ///< FIRN_CPU_ISA sets it
+    std::string machine_level;   ///< highest level that the CPU has
+    std::string kernels;         ///< level whose instructions firn's kernels use
+    std::string level;           ///< highest level of the chosen units; empty if `problem` is set
+    bool level_forced = false;   ///< FIRN_CPU_ISA sets `level`
     bool kernels_run = true;     ///< the CPU has the instructions of the kernels
-    int variants = 1;            ///< of the kernels in this build; 3 with FIRN_NATIVE=OFF
-    std::string f32, bf16, f16;  ///< what multiplies matrices of the dtype: "oneDNN"
+    int variants = 1;            ///< kernel variants in this build; 3 with FIRN_NATIVE=OFF
+    std::string f32, bf16, f16;  ///< the code that multiplies matrices of the dtype: "oneDNN"
     bool bf16_unit = false;      ///< a unit for 16-bit numbers multiplies bf16
-    bool f16_unit = false;       ///< and f16
+    bool f16_unit = false;       ///< a unit for 16-bit numbers multiplies f16
     std::string problem;         ///< why the CPU cannot compute: a wrong FIRN_CPU_ISA
   };
 
   /// The memory of the machine.
   struct Memory {
     std::size_t total = 0;      ///< bytes that the machine has
-    std::size_t available = 0;  ///< what programs can still get, as the system estimates it
+    std::size_t available = 0;  ///< bytes that programs can still get, by the system's estimate
     std::size_t limit = 0;      ///< memory_stats().limit of the CPU; 0: none
-    std::string problem;        ///< why there is no telling: a wrong FIRN_MEMORY_LIMIT
+    std::string problem;        ///< why the limit is unknown: a wrong FIRN_MEMORY_LIMIT
   };
 
-  /// Whether this process has something. `not_looked_for`: EnvironmentOptions::open is off.
+  /// States whether this process has something. `not_looked_for`: EnvironmentOptions::open is off.
   enum class Found : unsigned char { no, yes, not_looked_for };
 
   /// A library that firn can use.
   struct Library {
     std::string name;         ///< "oneDNN"
     bool built = false;       ///< the build can use it
-    Found found = Found::no;  ///< whether the machine has it
-    std::string version;      ///< of what was found, else of what the build was compiled with
-    std::string path;         ///< of what was opened; empty if it is linked
+    Found found = Found::no;  ///< states whether the machine has it
+    std::string version;      ///< version that was found, else the one compiled with
+    std::string path;         ///< path of the opened file; empty if the library is linked
     std::string why;          ///< why it was not found: all places that were tried
   };
 
@@ -82,7 +82,7 @@ struct Environment {
     std::string name;          ///< as the driver names it
     int major = 0, minor = 0;  ///< compute capability
     int multiprocessors = 0;   ///< streaming multiprocessors (SMs)
-    std::size_t bytes = 0;     ///< of memory
+    std::size_t bytes = 0;     ///< size of its memory
   };
 
   /// CUDA: the build, the driver, the GPUs.
@@ -91,16 +91,16 @@ struct Environment {
     bool simulated = false;                  ///< FIRN_CUDA=SIM
     std::string toolkit;                     ///< "13.0"
     std::vector<std::string> architectures;  ///< as CMake names them: "80-real", "90"
-    Found found = Found::no;                 ///< at least one device
+    Found found = Found::no;                 ///< yes: there is at least one device
     std::string driver;                      ///< "570.86.15"; empty if no driver is loaded
     std::string driver_cuda;                 ///< the highest CUDA version that the driver knows
-    std::vector<CudaDevice> devices;         ///< those that firn can use
+    std::vector<CudaDevice> devices;         ///< devices that firn can use
     std::string why, hint;                   ///< why there are no devices, and what to do about it
-    Library cublaslt, cudnn;  ///< opened at first use: products, and convolutions and attention
+    Library cublaslt, cudnn;  ///< opened at first use: products; convolutions and attention
 
-    /// Whether the build has code for the device: machine code for its compute capability or an
-    /// earlier one of the same major version, or PTX for an earlier one. True if an architecture
-    /// is a word that says no number ("native").
+    /// Returns true if the build has code for the device. That is machine code for its compute
+    /// capability or an earlier one of the same major version, or PTX for an earlier one. Also
+    /// returns true if an architecture is a word without a number ("native").
     bool covers(const CudaDevice& device) const;
   };
 
@@ -108,16 +108,15 @@ struct Environment {
   struct DataSet {
     std::string name;    ///< "FashionMNIST"
     std::string folder;  ///< where its loader finds it
-    std::string why;     ///< why it does not
+    std::string why;     ///< why the loader does not find it
   };
 
-  /// An environment variable that is set: every FIRN_*, and those of others that change what firn
-  /// does.
+  /// An environment variable that is set: each FIRN_*, and others that change what firn does.
   struct Variable {
     std::string name, value;  ///< name and text of the variable
     bool known = true;        ///< firn or one of its scripts reads it
     std::string problem;      ///< what is wrong with the value
-    std::string closest;      ///< for a name that nobody reads: a similar one that is read
+    std::string closest;      ///< for an unknown name: a similar one that is known
   };
 
   Build build;         ///< how firn was built
@@ -128,27 +127,28 @@ struct Environment {
   Cuda cuda;
   /// Libraries of the build; `found` says what the machine has.
   Library onednn, eigen, zlib, libdeflate, png, jpeg;
-  /// firn::mpi and firn::nccl are libraries of their own: `built` says whether the build has them.
+  /// firn::mpi and firn::nccl are separate libraries: `built` says whether the build has them.
   Library mpi, nccl;
-  std::string mpirun;               ///< path; empty if PATH has none
-  std::vector<DataSet> data;        ///< the data sets that were looked for
+  std::string mpirun;               ///< path of mpirun; empty if PATH has none
+  std::vector<DataSet> data;        ///< the data sets that firn looked for
   std::vector<Variable> variables;  ///< the environment variables that are set
 };
 
 struct EnvironmentOptions {
-  /// Also asks the CUDA driver for its devices and opens cuBLASLt, cuDNN and NCCL, if the build can
-  /// use them. That takes up to some seconds, and the libraries stay open. Off, nothing is opened,
+  /// Asks the CUDA driver for its devices and opens cuBLASLt, cuDNN and NCCL, if the build can use
+  /// them. That takes up to some seconds, and the libraries stay open. If false, nothing is opened,
   /// and these are Found::not_looked_for.
   bool open = true;
 };
 
-/// What is missing is a field and no exception; throws only OutOfMemory.
+/// Describes the environment. A missing thing is a field, not an exception; throws only
+/// OutOfMemory.
 Environment environment(const EnvironmentOptions& options = {});
 
-/// A page for people, a line a fact.
+/// Returns a text for readers, with one line for each fact.
 std::string to_string(const Environment& environment);
-/// A JSON object with the fields of Environment, under their names. A number that is not finite is
-/// null, and bytes that are no UTF-8 are "?".
+/// Returns a JSON object with the fields of Environment, under their names. A number that is not
+/// finite is null, and bytes that are not UTF-8 are "?".
 std::string to_json(const Environment& environment);
 
 }  // namespace firn
