@@ -1,4 +1,4 @@
-// Encoding of protobuf messages, field by field: as much of the wire format as ONNX files need
+// Encodes protobuf messages, field by field: the part of the wire format that ONNX files need
 // (https://protobuf.dev/programming-guides/encoding).
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace firn::io::onnx {
 
-/// A message's bytes. Fields are written in the order of the calls.
+/// The bytes of a message. Fields are written in the order of the calls.
 class Message {
  public:
   Message& integer(int field, std::int64_t x) {
@@ -30,7 +30,7 @@ class Message {
     return *this;
   }
   Message& message(int field, const Message& m) { return text(field, m.bytes_); }
-  /// What stands before a message of `bytes` bytes, which follows.
+  /// Writes the head of a message of `bytes` bytes, which the caller writes next.
   Message& head(int field, std::size_t bytes) {
     key(field, kBytes);
     put(bytes);
