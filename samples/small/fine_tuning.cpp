@@ -1,6 +1,6 @@
 // Fine-tuning: a network that was trained for one task is loaded for another. Its body is frozen;
-// only a new last layer is trained, on few samples. Trained from scratch on as few, the network is
-// worse.
+// only a new last layer is trained, on few samples. A network trained from scratch on these samples
+// is worse.
 #include <cstdio>
 
 #include "firn/firn.h"
@@ -9,7 +9,7 @@ using namespace firn;
 
 static constexpr const char* kFile = "pretrained.safetensors";
 
-// Hidden features of x, of which both tasks are linear functions.
+// Returns hidden features of x; both tasks are linear functions of them.
 static Tensor features(const Tensor& x) {
   return cat({x.slice(1, 0, 4) * x.slice(1, 4, 8), abs(x.slice(1, 0, 4))}, 1);
 }
