@@ -1,12 +1,13 @@
 // Matrix products and convolutions in GFLOP/s of f32, with the machine's own multiply-adds.
 //   bench_compute [--threads N] [--quick]
 // gemm_b16 ... gemm_b1024: all products of one step of the MLP 784-512-512-10, their operations
-// divided by their total time: forward, weight gradients, and the data gradients of all layers but
-// the first. conv_32_64: 26x26 without padding; conv_64_64: 32x32 padded to 32x32; conv_1_32: 28x28
-// without. Kernels are 3x3, batch 64, channels-last. Each product is timed alone, and operations
-// with padding count. A gradient walks a retained graph of the single op, in which only that
-// operand requires a gradient. Weight gradients are added to the leaf's, as in training. The data
-// gradient of a convolution is written, since its leaf's is removed before. No layer has a bias.
+// divided by their total time. They are forward, weight gradients, and the data gradients of all
+// layers but the first. conv_32_64: 26x26 without padding; conv_64_64: 32x32 padded to 32x32;
+// conv_1_32: 28x28 without. Kernels are 3x3, batch 64, channels-last. Each product is timed alone,
+// and operations with padding count. A gradient walks a retained graph of the single op, in which
+// only that operand requires a gradient. Weight gradients are added to the leaf's, as in training.
+// The data gradient of a convolution is written, since its leaf's is removed before. No layer has a
+// bias.
 #include <firn/firn.h>
 
 #include "../harness.h"

@@ -1,6 +1,6 @@
-// The cost of exact mode, for three networks: dense layers on 64 samples in chunks of 16, a
-// transformer on 8 sequences in chunks of 2, and a convolutional network normalised by its batch of
-// 64 in chunks of 16.
+// The cost of exact mode for three networks. One has dense layers on 64 samples in chunks of 16,
+// one is a transformer on 8 sequences in chunks of 2. The third is a convolutional network
+// normalised by its batch of 64 in chunks of 16.
 //   bench_exact [--threads N] [--epochs N]
 // The figures are ratios to steps of the ordinary mode that take the whole batch as one
 // micro-batch. Those named split are ratios to steps in micro-batches of a chunk, which need as

@@ -58,7 +58,7 @@ class Classifier final : public Training {
   std::string precision_;
   firn::Device device_;
   std::unique_ptr<DividedMlp> divided_;
-  std::unique_ptr<firn::nn::Module> model_;  ///< the model if it is not divided
+  std::unique_ptr<firn::nn::Module> model_;  ///< the model if it is not sharded
   std::optional<firn::data::FashionMnist> set_;
   std::optional<firn::data::ImageDataset> images_;
   std::optional<Batches> tests_;

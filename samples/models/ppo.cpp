@@ -1,4 +1,4 @@
-// Proximal policy optimisation (Schulman et al. 2017) on CartPole: a cart with a pole is pushed to
+// Proximal policy optimisation (Schulman et al. 2017) on CartPole. A cart with a pole is pushed to
 // the left or to the right, and the pole should not fall for 500 steps. All carts run at once.
 #include <cmath>
 #include <cstdio>

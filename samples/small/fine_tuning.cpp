@@ -37,7 +37,7 @@ int main() {
   nn::MLP tuned({8, 128, 64, 1});
   const io::LoadReport report = io::load_safetensors(kFile, tuned, {.strict = false});
   tuned.set_requires_grad(false);
-  nn::Linear& head = tuned.layers.back();  // of another shape: the report says so, and it stays new
+  nn::Linear& head = tuned.layers.back();  // its shape differs, so it is not loaded and stays new
   head.set_requires_grad(true);
   optim::AdamW opt(head.parameters(), {.lr = 2e-2});
   steps_of(opt, tuned, few, second(few), 300);

@@ -1,4 +1,4 @@
-// A Wasserstein GAN with gradient penalty (Gulrajani et al. 2017): the critic's gradient with
+// A Wasserstein GAN with gradient penalty (Gulrajani et al. 2017). The critic's gradient with
 // respect to its input is a part of its loss, so the loss is differentiated through a gradient.
 #include <cstdio>
 

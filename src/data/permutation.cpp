@@ -14,7 +14,8 @@ constexpr std::uint64_t kMultiplier = 0xD2B74407B1CE6E93u;  // from Philox-2x64 
 /// With halves of fewer than three bits a round would have too few different functions.
 constexpr int kLeastBits = 6;
 
-/// Hashes the left half. The key is applied before the product, so that all of its bits count: a
+/// Hashes the left half. The key is applied before the product, so that all of its bits count. A
+/// key added to the result would have only as many bits as the half.
 /// key added to the result would have only as many bits as the half.
 std::uint64_t hashed(std::uint64_t left, std::uint32_t key) noexcept {
   const std::uint64_t product = kMultiplier * (left ^ key);

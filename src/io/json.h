@@ -91,8 +91,7 @@ class JsonReader {
 /// Returns `text` as a JSON string (RFC 8259, section 7).
 std::string json_string(std::string_view text);
 
-/// Returns the first byte of `text` at which it is not UTF-8 (RFC 3629), or npos if all of it is
-/// UTF-8.
+/// Returns the position of the first byte of `text` that is not UTF-8 (RFC 3629), or npos.
 std::size_t not_utf8(std::string_view text) noexcept;
 inline bool is_utf8(std::string_view text) noexcept {
   return not_utf8(text) == std::string_view::npos;

@@ -1,4 +1,4 @@
-// The index of a model that is divided into several safetensors files.
+// The index of a model that is sharded into several safetensors files.
 #pragma once
 
 #include <string>

@@ -1,7 +1,6 @@
 // Lines of a report that survive a failure. Every step prints one line, piece by piece, in a child
 // process. A step that throws, hangs or dies ends only its own line; the next step runs in a new
 // process.
-// process.
 #pragma once
 
 #include <cstdio>

@@ -46,10 +46,10 @@ enum class CsvType : std::uint8_t { integer, number, text };
 /// columns. After an object is moved from, each of its functions throws Error.
 class CsvTable {
  public:
-  /// Throws IoError, naming line and column, if the file cannot be read, is empty or damaged, has a
-  /// row with too few or too many fields, a name twice, or a quote that is not closed or stands
-  /// inside of a field without quotes. Throws Error if options.columns has a name twice, or the
-  /// separator is a quote, a line end or NUL.
+  /// Throws IoError if the file cannot be read, is empty or damaged, or has a name twice. Throws
+  /// IoError for a row with too few or too many fields, and for a quote that is not closed or
+  /// stands inside a field without quotes. The error names line and column. Throws Error if
+  /// options.columns has a name twice, or the separator is a quote, a line end or NUL.
   explicit CsvTable(const std::string& path, CsvOptions options = {});
 
   std::int64_t rows() const;  ///< rows of data, without the header

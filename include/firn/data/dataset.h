@@ -166,7 +166,7 @@ std::vector<Dataset> random_split(const Dataset& set, std::initializer_list<Spli
                                   std::uint64_t seed);
 
 /// Makes a batch of samples: field f is [n, ...], row-major. Throws Error unless the samples have
-/// the same number of fields, at least one, and each field has one shape and dtype and is on the
+/// the same number of fields, at least one. Each field must have one shape and dtype, and be on the
 /// CPU.
 Sample collate(std::span<const Sample> samples);
 /// Makes a batch of samples whose fields differ in the size of axis 0. Each field is padded with

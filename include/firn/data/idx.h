@@ -7,9 +7,9 @@
 
 namespace firn::data {
 
-/// Reads an IDX file, plain or gzip (told apart by content, not by name), as a CPU tensor of the
-/// shape and dtype that its header declares: u8, i8, i16, i32, f32 or f64. Memory is accounted to
-/// Owner::data.
+/// Reads an IDX file, plain or gzip (told apart by content, not by name), as a CPU tensor. It has
+/// the shape and dtype that the header declares: u8, i8, i16, i32, f32 or f64. Memory is accounted
+/// to Owner::data.
 ///
 /// Format (LeCun, Cortes & Burges, "The MNIST database"): two zero bytes, a type byte, the
 /// number of axes, one big-endian u32 per axis, then the elements, big-endian, in row-major order.

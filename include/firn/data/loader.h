@@ -67,7 +67,7 @@ struct LoaderOptions {
 /// saved.
 using LoaderPosition = io::BatchPosition;
 
-/// What a Loader delivers: the collated fields of some samples.
+/// A batch of a Loader: the collated fields of some samples.
 struct LoaderBatch {
   Sample fields;            ///< each [n, ...], on the loader's device
   Tensor ids;               ///< i64 [n] on the CPU: the samples' numbers in the set

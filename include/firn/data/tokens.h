@@ -10,8 +10,8 @@
 
 namespace firn::data {
 
-/// How a file stores a token: an unsigned or signed little-endian integer of 8 to 64 bits. u8 also
-/// reads any file as the bytes of a text.
+/// Format of a token in a file: an unsigned or signed little-endian integer of 8 to 64 bits. u8
+/// also reads any file as the bytes of a text.
 enum class TokenFormat : std::uint8_t { u8, u16, u32, i32, i64 };
 
 /// "u8", "u16", "u32", "i32" or "i64".

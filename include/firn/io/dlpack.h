@@ -45,9 +45,9 @@ namespace firn::io {
 /// memory exists only while it is gathered. Also throws Error while a step is planned, and while a
 /// graph is captured on its device.
 ///
-/// While a managed tensor of a parameter exists, making an optimizer of the parameter throws Error,
-/// and so does sharding the weights: both would move the memory. Memory of from_memory() belongs to
-/// the caller, and must outlive the managed tensor.
+/// While a managed tensor of a parameter exists, making an optimizer of the parameter throws Error.
+/// So does sharding the weights: both would move the memory. Memory of from_memory() belongs to the
+/// caller, and must outlive the managed tensor.
 DLManagedTensorVersioned* to_dlpack(const Tensor& t, void* stream = nullptr);
 
 /// Returns a tensor over the memory of `managed`, and takes ownership of it: the last tensor with

@@ -90,7 +90,7 @@ RunPart optional_part(RunPart part);
 /// so within a batch, if the call is made in MicroBatch::between. Loaders in the file are then
 /// before the current batch.
 ///
-/// Ranks that have parts of one model (dist::Mesh) write separate files by different paths: rank 0
+/// Ranks that have parts of one model (dist::Mesh) write separate files by different paths. Rank 0
 /// among the copies of a part writes that part's file. load_run() refuses the file of another part.
 ///
 /// Throws Error if ranks with parts of one model give the same path, or if two parts have a name in

@@ -15,11 +15,11 @@
 
 namespace firn::io {
 
-/// Writes `tensors` to `path` in the safetensors format (github.com/huggingface/safetensors): a
-/// little-endian u64 with the header's length; a JSON header with dtype, shape and byte range of
-/// each tensor, and `metadata` under "__metadata__"; the elements in row-major order, without
-/// holes, those of wider dtypes first so that each is aligned. Views and tensors on a device are
-/// written as row-major copies.
+/// Writes `tensors` to `path` in the safetensors format (github.com/huggingface/safetensors). The
+/// file begins with a little-endian u64 with the header's length. The JSON header has dtype, shape
+/// and byte range of each tensor, and `metadata` under "__metadata__". The elements follow in
+/// row-major order, without holes, those of wider dtypes first so that each is aligned. Views and
+/// tensors on a device are written as row-major copies.
 ///
 ///   save_safetensors("mlp.safetensors", net.named_parameters());
 ///
@@ -82,9 +82,9 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 /// elements.
 ///
 /// Throws what the function above throws. Also throws IoError, before it writes, if names of file
-/// and module differ, a shape differs, or a value does not fit the module's dtype (70000 in f16).
-/// The error lists all differences. An optimizer notices the new weights at its next backward() or
-/// step() (rule S28 of docs/semantics.md).
+/// and module differ or a shape differs. So it does if a value does not fit the module's dtype
+/// (70000 in f16). The error lists all differences. An optimizer notices the new weights at its
+/// next backward() or step() (rule S28 of docs/semantics.md).
 void load_safetensors(const std::string& path, nn::Module& module);
 
 /// Maps the name of a tensor in a file to its name in a module, by a list of pairs or a function.

@@ -31,7 +31,6 @@ struct ReadOptions {
 ///   `{"metadata": {"total_size": n}, "weight_map": {name: file}}`. The files are beside it. A
 ///   tensor that the index does not name is left out;
 /// - a folder, which means its model.safetensors.index.json or, without one, its model.safetensors.
-///   model.safetensors.
 ///
 ///   const io::SafetensorsFile file("gpt2");
 ///   Tensor wte = file.read("wte.weight");

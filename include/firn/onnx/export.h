@@ -39,7 +39,7 @@ struct OnnxOptions {
 ///
 /// Throws Error, naming operation and module, for an operation that ONNX cannot express, such as a
 /// loss or one that draws random numbers. Throws Error for an operation that writes to a parameter
-/// or buffer or through a view. Throws Error if the runs differ in more than such sizes: a model
+/// or buffer or through a view. Throws Error if the runs differ in more than such sizes. A model
 /// must not let the batch's size decide what it computes, nor take a part of the batch, such as its
 /// first half. Values that a program reads to the host (item(), to_vector()) and gives back as
 /// numbers are constants of the file. Throws IoError if the file cannot be written.

@@ -176,10 +176,10 @@ struct Limit {
 
 struct FitOptions {
   std::int64_t epochs = 1;  ///< total, at least 1: a resumed run trains the remaining ones
-  /// Data for validation: after each epoch, fit() computes its loss and the metrics, in evaluation
+  /// Data for validation. After each epoch, fit() computes its loss and the metrics, in evaluation
   /// mode and without recording. If the optimizers keep averages of the weights (StepOptions::ema),
   /// it uses these; the running statistics of a BatchNorm are the training's. If this loader has
-  /// the group of the ranks, each rank evaluates its share, and sums are added in the order of the
+  /// the group of the ranks, each rank evaluates its share. Sums are then added in the order of the
   /// ranks, in exact mode too. Without the group, each rank evaluates all samples.
   data::Loader* validate = nullptr;
   metrics::MetricList metrics = {};  ///< computed over `validate`: {metrics::Accuracy()}

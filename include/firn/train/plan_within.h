@@ -48,7 +48,7 @@ std::string to_string(const BatchPlan& plan);
 /// blocks of `net` (nn::checkpoint_blocks(), which says what a block is). It tries the policies in
 /// order, from the one that recomputes least to the one that keeps least. It takes the first with
 /// which micro-batches of at least `least_micro_batch` samples have a peak within `budget` bytes,
-/// and the largest such size. If there is none, it takes the policy that allows the largest
+/// and the largest such size. If no policy fits, it takes the policy that allows the largest
 /// micro-batches.
 ///
 /// `loss` is the function of run_batch(), and computes with `net`. The budget counts bytes in use

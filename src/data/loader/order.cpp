@@ -93,9 +93,9 @@ void Order::fill_base(LoaderPosition first, std::span<std::int64_t> ids) const {
   }
 }
 
-/// Returns the window that contains the position. Its samples are cut into batches by length, and
-/// the batches come in a random order. The samples after the last whole batch stay at the end in
-/// the order of their positions, so that the longest are not always left over.
+/// Returns the window that contains the position. Its samples are cut into batches by length; with
+/// shuffle, the batches come in a random order. The samples after the last whole batch stay at the
+/// end, in the order of their positions. So the longest samples are not always left over.
 std::shared_ptr<const Order::Window> Order::window_of(LoaderPosition at) const {
   const std::int64_t first = at.sample - at.sample % window_;
   // If another thread has the lock, skip the cache: in a child of fork() that thread may not exist.

@@ -25,7 +25,7 @@ void refuse_dry_run(const char* op);
 class AtomicFile {
  public:
   /// Throws Error in a dry run. Throws IoError (its op is `op`) if the target exists and is not a
-  /// regular file, if it may not be written, or if the temporary file cannot be created.
+  /// regular file, or may not be written. Also throws it if the temporary file cannot be created.
   AtomicFile(const char* op, const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -62,8 +62,8 @@ class AtomicFile {
   std::string path_;       ///< the caller's path, for errors
   std::string folder_;     ///< target's folder with a closing slash; empty: the current one
   std::string name_;       ///< target's name in its folder
-  std::string temporary_;  ///< empty: there is none
-  int mode_ = -1;          ///< permissions of the target, or -1 if there is none yet
+  std::string temporary_;  ///< empty: no temporary file
+  int mode_ = -1;          ///< permissions of the target, or -1 if it does not exist
   std::uint64_t written_ = 0;
   std::uint64_t handed_over_ = 0;  ///< number of these bytes whose flush has begun
   int fd_ = -1;

@@ -13,7 +13,6 @@ class InputFile {
  public:
   /// Throws IoError (its op is `op`) if `path` cannot be opened or is not a regular file. It never
   /// waits: a FIFO without a writer is refused too.
-  /// waits: a FIFO without a writer is refused, as everything that is not a regular file.
   InputFile(const char* op, std::string path);
   ~InputFile();
   InputFile(const InputFile&) = delete;

@@ -11,7 +11,6 @@ namespace firn::io {
 
 /// The streams of all ranks for the file. All ranks make it and call exchange(), with equal numbers
 /// of streams.
-/// streams.
 class StreamsOfRanks {
  public:
   /// Allocates all memory that it needs. `copies` may be null.

@@ -19,7 +19,7 @@ struct Checked {
   bool ok() const { return failure.empty() && error <= 1; }
 };
 
-/// Tests the device. It compares products in f32, f16 and bf16 with plain loops in double, and
+/// Tests the device. It compares products in f32, f16 and bf16 with plain loops in double. It
 /// measures the speed of a product that takes some hundredths of a second. It compares one step of
 /// SGD with its formula. Takes about two seconds. Errors of firn's calls are stored in `failure`,
 /// not thrown.
