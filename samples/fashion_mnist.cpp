@@ -83,7 +83,7 @@ Options parse_options(int argc, char** argv) {
 struct Net : nn::Module {
   nn::Linear in{28 * 28, 512}, hidden{512, 512}, out{512, data::FashionMnist::kClasses};
   FIRN_MEMBERS(in, hidden, out)
-  /// x [n, 784] -> logits [n, 10]
+  /// Maps x [n, 784] to logits [n, 10].
   Tensor forward(const Tensor& x) override { return out(relu(hidden(relu(in(x))))); }
 };
 

@@ -29,7 +29,7 @@ class SampleError : public Error {
               std::string_view op = "Dataset");
   /// Number of the sample in its set.
   std::int64_t index() const noexcept { return index_; }
-  /// message() without "sample 17: " at its beginning.
+  /// Returns message() without "sample 17: " at its beginning.
   std::string_view cause() const noexcept;
   /// Returns this error for a set in which the sample has the number `index`.
   SampleError renumbered(std::int64_t index) const;
@@ -160,8 +160,8 @@ class SplitPart {
   std::int64_t count_ = 0;
   bool is_fraction_ = false;
 };
-/// random_split(set, {0.8, 0.2}, 1) or random_split(set, {set.size() - 100, 100}, 1). Throws Error
-/// if fractions and numbers are mixed.
+/// Divides `set` by a list: random_split(set, {0.8, 0.2}, 1) or random_split(set, {set.size() - 100,
+/// 100}, 1). Throws Error if fractions and numbers are mixed.
 std::vector<Dataset> random_split(const Dataset& set, std::initializer_list<SplitPart> parts,
                                   std::uint64_t seed);
 

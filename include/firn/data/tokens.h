@@ -14,7 +14,7 @@ namespace firn::data {
 /// also reads any file as the bytes of a text.
 enum class TokenFormat : std::uint8_t { u8, u16, u32, i32, i64 };
 
-/// "u8", "u16", "u32", "i32" or "i64".
+/// Returns "u8", "u16", "u32", "i32" or "i64".
 const char* to_string(TokenFormat format) noexcept;
 
 struct TokenOptions {
