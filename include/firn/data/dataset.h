@@ -160,8 +160,8 @@ class SplitPart {
   std::int64_t count_ = 0;
   bool is_fraction_ = false;
 };
-/// Divides `set` by a list: random_split(set, {0.8, 0.2}, 1) or random_split(set, {set.size() - 100,
-/// 100}, 1). Throws Error if fractions and numbers are mixed.
+/// Divides `set` by a list of parts, such as {0.8, 0.2} or {set.size() - 100, 100}. Throws Error if
+/// fractions and numbers are mixed.
 std::vector<Dataset> random_split(const Dataset& set, std::initializer_list<SplitPart> parts,
                                   std::uint64_t seed);
 
