@@ -1,4 +1,4 @@
-// The transformers that both sides train: their sizes and their tokens.
+// The transformers that firn's and the peer's programs train: their sizes and their tokens.
 #pragma once
 
 #include <algorithm>
@@ -15,27 +15,28 @@ struct Sizes {
   std::int64_t layers, width, heads, length, batch, vocabulary;
   bool tied;  ///< the head multiplies by the table of tokens, which then starts smaller
   double rate;
-  /// Weights and biases of all layers; the head has no bias.
+  /// Number of weights and biases of all layers; the head has no bias.
   std::int64_t parameters;
 
   std::int64_t head() const { return width / heads; }
   std::int64_t tokens() const { return batch * length; }
 };
 inline constexpr Sizes kGpt{"gpt", 4, 256, 4, 128, 8, 1024, false, 1e-3, 3'716'608};
-/// The smallest GPT-2 (Radford et al. 2019) with positions for these short sequences alone.
+/// The smallest GPT-2 (Radford et al. 2019), with positions only for these short sequences.
 inline constexpr Sizes kGpt2{"gpt2", 12, 768, 12, 64, 4, 50304, true, 3e-4, 123'738'624};
-inline constexpr double kTiedDeviation = 0.02;  ///< of the table of tokens where the head shares it
+inline constexpr double kTiedDeviation = 0.02;  ///< for a table of tokens that the head shares
 
-/// By the word on the command line; no word means gpt.
+/// Returns the sizes by the word on the command line; no word means gpt.
 inline const Sizes& sizes_of(const std::string& work) {
   if (work == kGpt2.name) return kGpt2;
   if (work.empty() || work == kGpt.name) return kGpt;
   throw std::invalid_argument("no such model: " + work);
 }
 
-/// Input and target of every step, [batch, length] each, the target one token ahead. A sequence
-/// follows s[i] = 3 s[i-1] + 5 s[i-2] + 7 mod 31 from a start of its own and shows 33 s[i] + 1,
-/// but for one token in eight, which is any: two tokens before tell the next, if both were shown.
+/// Input and target of every step, [batch, length] each, with the target one token ahead. A
+/// sequence follows s[i] = 3 s[i-1] + 5 s[i-2] + 7 mod 31 from its own start and shows 33 s[i] + 1.
+/// One token in eight is random instead. Two tokens determine the next one, if both show the
+/// sequence.
 struct Tokens {
   std::vector<std::int64_t> input, target;
   std::int64_t of_a_step;
@@ -63,7 +64,7 @@ struct Tokens {
   std::int64_t* target_of(int step) { return target.data() + step * of_a_step; }
 };
 
-/// Of the last ten steps.
+/// Returns the mean of the last ten steps.
 inline double mean_of_last(const std::vector<double>& losses) {
   const std::size_t n = std::min<std::size_t>(10, losses.size());
   return std::accumulate(losses.end() - static_cast<std::ptrdiff_t>(n), losses.end(), 0.0) /

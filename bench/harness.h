@@ -1,5 +1,6 @@
-// What firn's and the peer's benchmark programs share: the data, the clock, and the line they
-// print. No firn and no peer header here: both sides do the same work on the same floats.
+// Parts that firn's and the peer's benchmark programs share: the data, the clock, and the line that
+// they print. It includes no header of firn or of the peer: both sides do equal work on equal
+// floats.
 #pragma once
 
 #include <sys/resource.h>
@@ -23,7 +24,7 @@ inline double seconds() {
   return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the middle value, or the mean of the two in the middle.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
@@ -38,7 +39,7 @@ inline void report(const std::string& what, const char* unit, std::vector<double
   std::fflush(stdout);
 }
 
-/// Nanoseconds a call, several times over: each value is the mean of enough calls to fill 20 ms.
+/// Returns several values of nanoseconds a call; each is the mean of enough calls to fill 20 ms.
 template <class Fn>
 std::vector<double> nanoseconds(Fn&& fn, int repeats = 9) {
   int calls = 1;
@@ -56,7 +57,7 @@ std::vector<double> nanoseconds(Fn&& fn, int repeats = 9) {
   return values;
 }
 
-/// Reports `amount` (bytes, operations) of a call over its time: GB/s or GFLOP/s.
+/// Reports `amount` (bytes, operations) of a call divided by its time: GB/s or GFLOP/s.
 inline void report_rate(const std::string& what, const char* unit, double amount,
                         std::vector<double> nanoseconds) {
   for (double& v : nanoseconds) v = amount / v;
@@ -74,7 +75,7 @@ inline double peak_rss_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-/// A folder that is gone at the end.
+/// A temporary folder, which the destructor removes.
 struct Folder {
   std::filesystem::path path;
   Folder() {
@@ -93,13 +94,13 @@ struct Folder {
 
 /// The command line of every program:
 ///   [WORK] [--threads N] [--epochs N] [--images N] [--steps N] [--precision P] [--quick]
-/// A program reads what concerns it. Anything else on the line ends it with status 2.
+/// A program reads the options that it needs. Any other word on the line ends it with status 2.
 struct Options {
   std::string work;
   int threads = 2, epochs = 3, steps = 40;
-  std::int64_t images = 60000;    ///< of the training set
+  std::int64_t images = 60000;    ///< number of training images
   std::string precision = "f32";  ///< f32, bf16, f16; firn's programs: see precision.h
-  bool quick = false;             ///< fewer repeats
+  bool quick = false;             ///< true: fewer repeats
 
   Options(int argc, char** argv) {
     const auto value = [&](int i) {
@@ -128,7 +129,7 @@ struct Options {
   }
   int repeats() const { return quick ? 3 : 15; }
   int all_steps() const { return epochs * steps; }
-  /// `name`, with the precision if it is not f32: mlp_sgd, mlp_sgd_bf16.
+  /// Returns `name`, with the precision if it is not f32: mlp_sgd, mlp_sgd_bf16.
   std::string named(const std::string& name) const {
     return precision == "f32" ? name : name + "_" + precision;
   }
@@ -141,7 +142,7 @@ struct Options {
   }
 };
 
-/// FashionMNIST as float in [0, 1], file order, in memory before the clock starts.
+/// FashionMNIST as floats in [0, 1], in file order, which are in memory before the clock starts.
 struct Images {
   std::vector<float> pixels;  // [count, 784]
   std::vector<std::int64_t> labels;

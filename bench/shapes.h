@@ -1,4 +1,4 @@
-// What is timed of single operations in 16 bits, for firn's programs and the peer's.
+// Shapes of the single operations that firn's programs and the peer's time.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +31,18 @@ struct Product {
            std::to_string(k) + "_" + form;
   }
 };
-/// The three products of the MLP's layers, a wider batch, and square ones.
+/// The three products of the MLP's layers, one with a wider batch, and square ones.
 inline constexpr Product kProducts[] = {{64, 512, 784, "nt"},     {64, 512, 512, "nn"},
                                         {512, 784, 64, "tn"},     {256, 512, 784, "nt"},
                                         {1024, 1024, 1024, "nn"}, {1024, 1024, 1024, "nt"},
                                         {2048, 2048, 2048, "nn"}};
 
-/// One thread and, if more are asked for, that many.
+/// Returns one thread and, if `threads` is more, that number too.
 inline std::vector<int> thread_counts(int threads) {
   return threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1};
 }
 
-/// Numbers in [-1, 1) and places in [0, bound) that programs of both sides draw alike.
+/// Draws numbers in [-1, 1) and places in [0, bound), equal in the programs of both sides.
 inline std::uint64_t next_bits(std::uint64_t& state) {
   state = state * 6364136223846793005u + 1442695040888963407u;
   return state >> 33;

@@ -1,5 +1,5 @@
 // A classifier of clothes: data, a model, a training loop, an evaluation and options in one file,
-// to copy as the start of a program of your own. It needs firn alone.
+// to copy as the start of a program of your own. It needs only firn.
 //
 //   fashion_mnist --epochs 3 --precision bf16 --accumulate 2
 #include <charconv>
@@ -83,26 +83,26 @@ Options parse_options(int argc, char** argv) {
 struct Net : nn::Module {
   nn::Linear in{28 * 28, 512}, hidden{512, 512}, out{512, data::FashionMnist::kClasses};
   FIRN_MEMBERS(in, hidden, out)
-  /// x [n, 784] -> logits [n, 10]
+  /// Maps x [n, 784] to logits [n, 10].
   Tensor forward(const Tensor& x) override { return out(relu(hidden(relu(in(x))))); }
 };
 
 // ---- Training and evaluation ----
 
-/// One pass over the images. Returns the mean loss.
+/// Trains on one pass over the images. Returns the mean loss.
 double train(Net& net, optim::Optimizer& optimizer, data::Loader& loader) {
   net.train();
   const optim::LossTotals before = optimizer.loss_totals();
   for (const data::LoaderBatch& batch : loader) {
-    optimizer.backward(cross_entropy(net(batch.x()), batch.y()));  // gradients add up in f32,
-    optimizer.step();  // and each call of number --accumulate, 2 * --accumulate, ... updates
+    optimizer.backward(cross_entropy(net(batch.x()), batch.y()));  // gradients add up in f32
+    optimizer.step();  // updates the weights in every call whose number --accumulate divides
   }
-  optimizer.flush();  // updates with what is left, if the last micro-batches are fewer
+  optimizer.flush();  // updates with the rest, if the last micro-batches are fewer
   const optim::LossTotals after = optimizer.loss_totals();
   return (after.loss - before.loss) / (after.weight - before.weight);
 }
 
-/// The share of images whose class is that of the largest logit.
+/// Returns the share of images whose class has the largest logit.
 double evaluate(Net& net, data::Loader& loader) {
   const NoGrad guard;
   net.eval();

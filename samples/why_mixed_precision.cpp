@@ -1,4 +1,4 @@
-// Why 16-bit training needs master weights and loss scaling: one small training, four times.
+// Shows why 16-bit training needs master weights and loss scaling: one small training, four times.
 //
 //   FP32                        the reference
 //   FP16 naive                  weights are rounded to f16 after each step: an update below half a
@@ -6,11 +6,11 @@
 //   FP16 + masters              updates are kept in f32 masters; small gradients still underflow
 //   FP16 + masters + scaling    the loss is scaled before the backward pass: tracks FP32
 //
-// The setting makes both failures visible. The learning rate is small, as in fine-tuning:
-// Adam moves a weight by about 1e-5 a step, where half a unit in the last place of an f16 weight of
-// 0.05 is 1.5e-5. And the loss is weighted 1e-4, as one term of several might be. FP32 and Adam are
+// The setting makes both failures visible. The learning rate is small, as in fine-tuning: Adam
+// moves a weight by about 1e-5 a step, while half a unit in the last place of an f16 weight of 0.05
+// is 1.5e-5. The loss is weighted by 1e-4, as one term of several might be. FP32 and Adam are
 // insensitive to the factor, but it brings gradients of activations near f16's smallest number,
-// 6e-8. Initial weights, batches and optimizer are the same in all four runs.
+// 6e-8. Initial weights, batches and optimizer are equal in all four runs.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -45,7 +45,7 @@ data::LabelledImages first(const data::LabelledImages& set, std::int64_t n) {
   return {set.images.slice(0, 0, n).contiguous(), set.labels.slice(0, 0, n).contiguous()};
 }
 
-/// Ten random patterns, one a class, with noise added.
+/// Makes images of ten random patterns, one for each class, with noise added.
 data::LabelledImages generate(const std::vector<std::uint64_t>& patterns, std::int64_t n,
                               Generator& g) {
   std::vector<std::uint8_t> labels;
@@ -100,12 +100,12 @@ std::vector<std::vector<float>> states(const optim::Optimizer& opt, const std::s
   return out;
 }
 
-/// Counts what gradients and updates lose in the steps that are sampled.
+/// Counts the losses of gradients and updates in the sampled steps.
 class Probe {
  public:
-  /// To be called between backward() and step().
+  /// Must be called between backward() and step().
   void before(const Net& net, const optim::Optimizer& opt, const Tensor& x, const Tensor& y) {
-    Net exact;  // the same weights, in f32
+    Net exact;  // a copy of the weights, in f32
     exact.copy_from(net);
     (kLossWeight * cross_entropy(exact(x), y)).backward();
     gradients_ = states(opt, ".gradient");
@@ -120,7 +120,7 @@ class Probe {
     }
     weights_ = kept(opt);
   }
-  /// To be called when the step is over.
+  /// Must be called after the step.
   void after(const optim::Optimizer& opt) {
     const auto now = kept(opt);
     for (std::size_t p = 0; p < now.size(); ++p) {
@@ -135,7 +135,7 @@ class Probe {
   double lost() const { return share(lost_, updates_seen_); }
 
  private:
-  /// The weights that training continues from: the masters, if there are any.
+  /// Returns the weights from which training continues: the masters, if there are any.
   static std::vector<std::vector<float>> kept(const optim::Optimizer& opt) {
     auto masters = states(opt, ".master");
     return masters.empty() ? states(opt, ".weight") : masters;
@@ -160,7 +160,7 @@ Result train_row(const Row& row, const Data& data, int steps) {
       opt.backward(kLossWeight * cross_entropy(net(x.to(row.dtype)), y));
       if (looked_at) probe.before(net, opt, x, y);
       opt.step();
-      if (!row.masters) opt.refresh_masters();  // drops what rounding to f16 lost
+      if (!row.masters) opt.refresh_masters();  // drops the part that rounding to f16 lost
       if (looked_at) probe.after(opt);
       if (++step == steps) break;
     }

@@ -1,7 +1,7 @@
 // Causal attention, forward and backward, in milliseconds.
 //   bench_attention [--threads N] [--precision f32|bf16|f16] [--quick]
 // attention.b8_h12_s1024_d64: batch 8, 12 heads, 1024 positions, 64 numbers a head. The gradient of
-// the result is given; those of q, k and v are made anew in each call.
+// the result is given; each call makes new gradients of q, k and v.
 #include <firn/firn.h>
 
 #include "../harness.h"

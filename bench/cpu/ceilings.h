@@ -1,5 +1,5 @@
-// What the machine can do, measured beside what firn does: bytes through memory and the caches, and
-// fused multiply-adds in f32. Loops without a library, on threads of their own.
+// Measures what the machine can do, for comparison with firn: bytes through memory and the caches,
+// and fused multiply-adds in f32. It uses loops without a library, on its own threads.
 #pragma once
 
 #if defined(__SSE__)
@@ -33,7 +33,7 @@ inline Vector load(const float* p) {
 }
 inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
 
-/// Past the caches, where the processor has such a store and `p` is aligned to a vector.
+/// Stores past the caches, if the processor has such a store and `p` is aligned to a vector.
 #if defined(__SSE__)
 inline constexpr bool kCanStream = true;
 inline void stream(float* p, Vector v) {
@@ -52,7 +52,7 @@ inline void stream(float* p, Vector v) { store(p, v); }
 inline void stream_fence() {}
 #endif
 
-/// Threads that wait for the next function to call; the caller is the first of them.
+/// Threads that wait for the next function to call; the caller is the first thread.
 class Team {
  public:
   explicit Team(int threads) : begin_(threads), end_(threads) {
@@ -75,7 +75,7 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   int size() const { return static_cast<int>(others_.size()) + 1; }
-  /// Calls work(thread) on each; returns when all are done.
+  /// Calls work(thread) on each thread; returns when all are done.
   void run(const std::function<void(int)>& work) {
     work_ = &work;
     begin_.arrive_and_wait();
@@ -89,14 +89,15 @@ class Team {
   std::vector<std::thread> others_;
 };
 
-/// Vectors [first, last) of `count` that thread `t` of `threads` takes.
+/// The vectors [first, last) of `count` for thread `t` of `threads`.
 struct Share {
   std::int64_t first, last;
   Share(std::int64_t count, int t, int threads)
       : first(count * t / threads), last(count * (t + 1) / threads) {}
 };
 
-/// to = from. Keeps its loop: the compiler would call memcpy, which streams.
+/// Copies from to to. An asm statement keeps the loop, since the compiler would call memcpy, which
+/// streams.
 inline void copy_vectors(float* to, const float* from, Share s) {
   for (std::int64_t i = s.first; i < s.last; ++i) {
     store(to + i * kVectorFloats, load(from + i * kVectorFloats));
@@ -104,7 +105,7 @@ inline void copy_vectors(float* to, const float* from, Share s) {
   }
 }
 
-/// a = b + s c.
+/// Computes a = b + s c.
 template <bool kStream>
 inline void triad_vectors(float* a, const float* b, const float* c, float s, Share part) {
   for (std::int64_t i = part.first; i < part.last; ++i) {
@@ -115,8 +116,8 @@ inline void triad_vectors(float* a, const float* b, const float* c, float s, Sha
   if (kStream) stream_fence();
 }
 
-/// `rounds` times 12 independent fused multiply-adds of a vector; the result keeps them alive.
-/// Twelve chains hide the latency of two units at 4 to 6 cycles.
+/// Computes `rounds` times 12 independent fused multiply-adds of a vector; the result keeps them
+/// alive. Twelve chains hide the latency of two units at 4 to 6 cycles.
 inline float multiply_add(std::int64_t rounds) {
   constexpr int kChains = 12;
   volatile float near_one = 0.999f, little = 1e-3f;

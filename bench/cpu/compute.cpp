@@ -1,12 +1,13 @@
-// Matrix products and convolutions in GFLOP/s of f32, beside the multiply-adds the machine can do.
+// Matrix products and convolutions in GFLOP/s of f32, with the machine's own multiply-adds.
 //   bench_compute [--threads N] [--quick]
 // gemm_b16 ... gemm_b1024: all products of one step of the MLP 784-512-512-10, their operations
-// over the time of all: forward, weight gradients, and the data gradients of all layers but the
-// first. conv_32_64: 26x26 without padding; conv_64_64: 32x32 padded to 32x32; conv_1_32: 28x28
-// without; kernels 3x3, batch 64, channels-last, each product on its own; operations with padding
-// count. A gradient is a walk through a retained graph of the one op in which only that operand
-// requires one: weight gradients are added to the leaf's, as in training, and the data gradient of
-// a convolution is written, its leaf's being taken away before. No bias.
+// divided by their total time. They are forward, weight gradients, and the data gradients of all
+// layers but the first. conv_32_64: 26x26 without padding; conv_64_64: 32x32 padded to 32x32;
+// conv_1_32: 28x28 without. Kernels are 3x3, batch 64, channels-last. Each product is timed alone,
+// and operations with padding count. A gradient walks a retained graph of the single op, in which
+// only that operand requires a gradient. Weight gradients are added to the leaf's, as in training.
+// The data gradient of a convolution is written, since its leaf's is removed before. No layer has a
+// bias.
 #include <firn/firn.h>
 
 #include "../harness.h"
@@ -21,7 +22,7 @@ constexpr const char* kUnit = "GFLOP/s";
 void peak(const char* what, int threads, const bench::Options& options) {
   constexpr std::int64_t kRounds = 1 << 18;
   bench::Team team(threads);
-  std::vector<float> sums(static_cast<std::size_t>(threads) * 16);  // a cache line each
+  std::vector<float> sums(static_cast<std::size_t>(threads) * 16);  // one cache line each
   const std::function<void(int)> work = [&](int t) {
     sums[static_cast<std::size_t>(t) * 16] = bench::multiply_add(kRounds);
   };
@@ -29,7 +30,7 @@ void peak(const char* what, int threads, const bench::Options& options) {
                      bench::nanoseconds([&] { team.run(work); }, options.repeats()));
 }
 
-/// The products of y = x w^T for one layer. The graph of its weight gradient is kept.
+/// The products of y = x w^T for one layer. The graph of the weight gradient is kept.
 struct Layer {
   Tensor x, w, dy, w_transposed, recorded;
   double flops;

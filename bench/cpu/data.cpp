@@ -1,15 +1,15 @@
-// What feeds a training and what keeps it: loaders, records, checkpoints.
+// Speed of the input and the saving of a training: loaders, records, checkpoints.
 //   bench_data loader|checkpoint [--threads N] [--quick]
-// loader: 60,000 u8 images of 28x28 with labels, in batches of 128. `augmented` are cropped,
-// mirrored and converted to f32 by a Loader with --threads workers, `resident` by ResidentBatches
-// on --threads threads; `gathered` come as bytes. `records` reads them in order from files that are
-// in the page cache and checks each CRC-32, with one thread, `mapped` from maps of these files;
-// `memcpy` copies the same bytes with one thread. `waited` is the share of its time that an MLP's
-// training spends in the loader, with one worker. checkpoint: GPT-2's number of parameters with
-// Adam, 1.5 GB. `disk` writes the same bytes in pieces of 1 MiB and calls fsync(), in the same
-// folder: $TMPDIR, or /tmp. Both write new files: to remove an old one can take as long as to write
-// it. `copied` is the time that an asynchronous save takes of the training; `load` reads, checks
-// and puts back.
+// loader: 60,000 u8 images of 28x28 with labels, in batches of 128. In `augmented`, a Loader with
+// --threads workers crops, mirrors and converts them to f32; in `resident`, ResidentBatches do so
+// on --threads threads. `gathered` images come as bytes. `records` reads them in order from files
+// in the page cache and checks each CRC-32, with one thread; `mapped` reads from maps of these
+// files. `memcpy` copies as many bytes with one thread. `waited` is the share of its time that an
+// MLP's training spends in the loader, with one worker. checkpoint: GPT-2's number of parameters
+// with Adam, 1.5 GB. `disk` writes as many bytes in pieces of 1 MiB and calls fsync(), in the same
+// folder: $TMPDIR, or /tmp. Both write new files, since removing an old one can take as long as
+// writing it. `copied` is the time that an asynchronous save takes from the training; `load` reads,
+// checks and restores.
 #include <fcntl.h>
 #include <firn/firn.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 128, kImageBytes = 28 * 28;
 
-/// Values of `amount` over the seconds of each call.
+/// Returns `amount` divided by the seconds of each call.
 template <class Fn>
 std::vector<double> rates(int repeats, double amount, Fn&& fn) {
   std::vector<double> values;
@@ -97,7 +97,7 @@ void loaders(const bench::Options& options) {
   bench::report("loader.waited", "%", waited);
 }
 
-/// As dd conv=fsync does it.
+/// Writes a file as dd conv=fsync does.
 void write_plainly(const std::string& path, std::size_t bytes) {
   const std::vector<char> piece(1 << 20, 'x');
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
@@ -112,7 +112,7 @@ void write_plainly(const std::string& path, std::size_t bytes) {
 void checkpoints(const bench::Options& options) {
   const std::int64_t width = options.quick ? 256 : 768, layers = options.quick ? 2 : 24;
   const bench::Folder folder;
-  // 124 million parameters in matrices like GPT-2's.
+  // The net has 124 million parameters in matrices like GPT-2's.
   std::vector<nn::Linear> net;
   std::vector<Tensor> parameters;
   for (std::int64_t i = 0; i < layers; ++i) {
@@ -130,7 +130,7 @@ void checkpoints(const bench::Options& options) {
   const double gigabytes = static_cast<double>(bytes) / 1e9;
   const int repeats = options.quick ? 1 : 3;
   bench::report("checkpoint.size", "GB", {gigabytes});
-  // In turn, since a disk's speed changes from minute to minute.
+  // The measurements alternate, since a disk's speed changes from minute to minute.
   std::vector<double> disk, save, load, copied;
   for (int r = 0; r < repeats; ++r) {
     std::filesystem::remove(folder.file("plain"));
@@ -149,7 +149,7 @@ void checkpoints(const bench::Options& options) {
   for (int r = 0; r <= repeats; ++r) {
     const double start = bench::seconds();
     asynchronous.save(r, run);
-    if (r > 0) copied.push_back(1e3 * (bench::seconds() - start));  // the first takes the memory
+    if (r > 0) copied.push_back(1e3 * (bench::seconds() - start));  // the first one allocates
     asynchronous.wait();
   }
   bench::report("checkpoint.copied", "ms", copied);

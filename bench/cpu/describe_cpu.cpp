@@ -1,4 +1,4 @@
-// Prints what firn multiplies with on this CPU, for the head of bench/run's table.
+// Prints the code with which firn multiplies on this CPU, for the head of bench/run's table.
 //   bench_cpu [--threads N]
 #include <firn/firn.h>
 

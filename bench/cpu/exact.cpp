@@ -1,10 +1,10 @@
-// What exact mode costs: a network of dense layers on 64 samples in quanta of 16, a transformer on
-// 8 sequences in quanta of 2, and a convolutional network that is normalised by its batch of 64 in
-// quanta of 16.
+// The cost of exact mode for three networks. One has dense layers on 64 samples in chunks of 16,
+// one is a transformer on 8 sequences in chunks of 2. The third is a convolutional network
+// normalised by its batch of 64 in chunks of 16.
 //   bench_exact [--threads N] [--epochs N]
-// Ratios to the steps of the ordinary mode that take the whole batch as one micro-batch, and
-// (split) to those in micro-batches of a quantum, which need as little memory. The modes alternate
-// in one process.
+// The figures are ratios to steps of the ordinary mode that take the whole batch as one
+// micro-batch. Those named split are ratios to steps in micro-batches of a chunk, which need as
+// little memory. The modes alternate in one process.
 #include <firn/firn.h>
 
 #include <array>
@@ -19,8 +19,8 @@ using namespace firn;
 
 namespace {
 
-/// Of both modes. Exact mode normalises by the whole batch, as the other one does, whose
-/// micro-batch is the batch.
+/// The network of both modes. Exact mode normalises by the whole batch, as does the other mode,
+/// whose micro-batch is the batch.
 struct Cnn : nn::Module {
   nn::Conv2d a{1, 16, 3, {.padding = 1, .bias = false}},
       b{16, 32, 3, {.padding = 1, .bias = false}};
@@ -33,7 +33,7 @@ struct Cnn : nn::Module {
   }
 };
 
-constexpr std::int64_t kImages = 16, kSequences = 2;  // of a quantum
+constexpr std::int64_t kImages = 16, kSequences = 2;  // samples of a chunk
 constexpr bench::gpt::Sizes kGpt{"gpt", 4, 256, 4, 128, 8, 1024, false, 1e-3, 0};
 
 struct Mode {
@@ -41,8 +41,8 @@ struct Mode {
   std::function<Loss(std::int64_t first, std::int64_t last)> loss;
 };
 
-/// The time of a step of the second mode over that of the first, whose micro-batch is the batch, or
-/// of `quantum` samples.
+/// Reports the time of a step of the second mode divided by that of the first, whose micro-batch is
+/// the batch, or has `quantum` samples.
 void compare(const std::string& name, const std::array<Mode, 2>& modes, std::int64_t batch,
              std::int64_t quantum, int rounds) {
   std::vector<double> of_whole, of_split;
@@ -62,7 +62,7 @@ void compare(const std::string& name, const std::array<Mode, 2>& modes, std::int
   bench::report(name + ".split", "of the ordinary mode", of_split);
 }
 
-/// Of networks for 64 images, without exact mode and with quanta of 16.
+/// Compares networks for 64 images, without exact mode and with chunks of 16.
 template <class Net>
 void compare_classifiers(const std::string& name, std::array<Net, 2>& nets, const Tensor& x,
                          const Tensor& y, int rounds) {

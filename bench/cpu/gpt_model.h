@@ -52,7 +52,7 @@ struct Gpt : nn::Module {
     copy_(token.weight, randn({s.vocabulary, s.width}) * kTiedDeviation);
   }
   Tensor forward(const Tensor& x) override { return linear(hidden(x), head); }
-  /// What the head multiplies.
+  /// Returns the input of the head.
   Tensor hidden(const Tensor& x) {
     Tensor h = token(x) + position;
     for (Block& block : blocks) h = block(h);

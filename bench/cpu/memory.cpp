@@ -1,13 +1,12 @@
-// Operations whose time is that of moving their bytes: 4096x4096 f32, beside what the machine
-// moves.
+// Operations that are bound by memory: 4096x4096 f32, with the machine's own rates.
 //   bench_memory [--threads N] [--quick]
-// GB/s of the least traffic: each input read once, each output written once. So add, triad and all
-// that is called backward (two read, one written) count 3 times 64 MiB, sum counts one, cummax four
-// (its positions are i64), the others two; weights, statistics and the lines that an ordinary store
-// reads count nothing. A result is allocated by its op, from memory that the op before has given
-// back. Backward alone is a walk through a retained graph of the one op, with the upstream gradient
-// given and the leaf's gradient taken away before each walk, so that it is written and not added
-// to; layer norm's gradients are those of x, weight and bias.
+// Figures are GB/s of the least traffic: each input is read once, each output written once. So add,
+// triad and all backward ops (two read, one written) count 3 times 64 MiB, sum counts one, cummax
+// four (its positions are i64), and the others two. Weights, statistics and the lines that an
+// ordinary store reads do not count. Each op allocates its result from memory that the previous op
+// has freed. A backward figure walks a retained graph of the single op, with the initial gradient
+// given. The leaf's gradient is removed before each walk, so that it is written and not added to.
+// Layer norm's gradients are those of x, weight and bias.
 #include <firn/firn.h>
 
 #include "../harness.h"
@@ -21,7 +20,7 @@ constexpr std::int64_t kSide = 4096, kCount = kSide * kSide;
 constexpr double kBytes = 4.0 * kCount;
 
 void ceilings(const bench::Options& options) {
-  // Tensors, so that the pages are those the ops have.
+  // These are tensors, so that their pages are like those of the ops.
   const Tensor a = zeros({kSide, kSide}), b = ones({kSide, kSide}), c = ones({kSide, kSide});
   bench::Team team(options.threads);
   const auto rate = [&](const char* what, double bytes, const auto& work) {
@@ -39,7 +38,7 @@ void ceilings(const bench::Options& options) {
   if (bench::kCanStream)
     rate("memory.triad_nt", 3 * kBytes,
          [&](int t) { bench::triad_vectors<true>(to, x, y, 0.5f, share(t)); });
-  // 128 KiB from and 128 KiB to for each thread: the second-level cache.
+  // Each thread copies 128 KiB to 128 KiB within the second-level cache.
   constexpr std::int64_t kNear = (128 << 10) / 4, kTimes = 200;
   rate("memory.copy_in_cache", 2.0 * 4 * kNear * kTimes * team.size(), [&](int t) {
     const bench::Share all(kNear / bench::kVectorFloats, 0, 1);

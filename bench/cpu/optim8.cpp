@@ -1,5 +1,5 @@
-// Steps with states in 8 bits beside steps with f32 states: the same gradients, in turn, so that a
-// slow minute of the machine meets both. The ratio is that of neighbouring steps.
+// Compares steps with 8-bit states and steps with f32 states on equal gradients. They alternate, so
+// that a slow minute of the machine affects both. The ratio is that of neighbouring steps.
 //   bench_optim8 [--threads N] [--quick]
 #include <firn/firn.h>
 

@@ -1,5 +1,5 @@
-// One AdamW step of 10 million parameters: f32, and f16 and bf16 with f32 masters, beside a copy of
-// as many bytes as the step has to move.
+// One AdamW step of 10 million parameters, in f32 and in f16 and bf16 with f32 masters. It is
+// compared with a copy of as many bytes as the step has to move.
 //   bench_optimizer [--threads N]
 #include <firn/firn.h>
 
@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::int64_t kParameters = 10'000'000;
 
-/// Bytes that a step reads and writes per parameter: the gradient for its norm and once more,
-/// weight or master and two moments read and written, and the 16-bit copy written.
+/// Returns the bytes that a step reads and writes. Per parameter, it reads the gradient for its
+/// norm and once more, reads and writes weight or master and two moments, and writes the 16-bit
+/// copy.
 double bytes_of(DType dtype) {
   const double copy = dtype == f32 ? 0 : 2;
   return static_cast<double>(kParameters) * (4 + 4 + 8 + 16 + copy);
@@ -23,7 +24,7 @@ void step(DType dtype) {
   w.set_requires_grad();
   optim::AdamW opt({w}, {.lr = 1e-3});
   const Tensor x = full({kParameters}, 1e-3, dtype);
-  // The time of a step alone: a gradient is made before each, outside of the clock.
+  // Only the step is timed: a gradient is made before each step, with the clock stopped.
   std::vector<double> took;
   for (int i = 0; i < 12; ++i) {
     opt.backward(sum((w * x).to(f32)));

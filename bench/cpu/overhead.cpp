@@ -1,5 +1,5 @@
-// What an op costs beside its arithmetic: tensors of 16 elements, one thread. And what fit() writes
-// of a step into its log.
+// The cost of an op without its arithmetic: tensors of 16 elements, one thread. Also the cost of
+// the log that fit() writes for a step.
 #include <firn/firn.h>
 
 #include "../harness.h"
@@ -8,7 +8,7 @@ using namespace firn;
 
 namespace {
 
-/// Trainings by fit() without and with a record of each step, in turn.
+/// Compares trainings by fit() without and with a record of each step, in turn.
 void log_of_a_step() {
   constexpr std::int64_t kSteps = 2000;
   const data::TensorDataset set({randn({kSteps, 4}), randn({kSteps, 4})});

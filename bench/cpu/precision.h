@@ -1,4 +1,4 @@
-// --precision for firn's programs: what a model is held in, or what autocast runs it in.
+// --precision for firn's programs: the dtype of a model, or that of autocast.
 #pragma once
 
 #include <firn/firn.h>
@@ -9,9 +9,10 @@
 
 namespace bench {
 
-/// bf16 and f16: the model is held in 16 bits, the optimizer keeps f32 masters; f16 gets dynamic
-/// loss scaling. amp-bf16 and amp-f16: an f32 model under autocast. bench/run takes the first form,
-/// which trained the MLP and the GPT a few per cent faster. bf16x3: f32 after allow_bf16x3(true).
+/// With bf16 and f16, the model is held in 16 bits and the optimizer keeps f32 masters; f16 gets
+/// dynamic loss scaling. With amp-bf16 and amp-f16, an f32 model runs under autocast. bench/run
+/// uses the first form, which trained the MLP and the GPT a few per cent faster. bf16x3 is f32
+/// after allow_bf16x3(true).
 struct Precision {
   firn::DType model = firn::f32;
   std::optional<firn::DType> autocast;
@@ -30,7 +31,7 @@ struct Precision {
     if (autocast == firn::f16) options.loss_scale = firn::optim::LossScale::dynamic();
     return options;
   }
-  /// fn() under autocast, if there is any.
+  /// Calls fn(), under autocast if there is any.
   template <class Fn>
   auto run(Fn&& fn) const {
     std::optional<firn::Autocast> guard;
@@ -39,7 +40,7 @@ struct Precision {
   }
 };
 
-/// The dtype of operands, for programs that time single operations.
+/// Returns the dtype of operands, for programs that time single operations.
 inline firn::DType dtype_of(const std::string& precision) {
   const Precision p(precision);
   if (p.autocast) throw std::invalid_argument("operations take f32, bf16, f16 and bf16x3");

@@ -1,8 +1,8 @@
 // Matrix products in GFLOP/s, on one thread and on all.
 //   bench_product [--threads N] [--precision f32|bf16|f16|bf16x3] [--quick]
-// product.t2_64x512x784_nt: on two threads, [64, 784] times [512, 784] transposed, as in a layer's
-// forward pass: linear() with a weight that does not change. nn is matmul() of plain factors, tn of
-// a transposed left one, as in data and weight gradients. Results have the factors' dtype.
+// product.t2_64x512x784_nt: on two threads, [64, 784] times [512, 784] transposed. This is a
+// layer's forward pass: linear() with a constant weight. nn is matmul() of plain factors, and tn
+// that of a transposed left one, as in data and weight gradients. Results have the factors' dtype.
 #include <firn/firn.h>
 
 #include "../harness.h"

@@ -1,6 +1,6 @@
-// What checkpoint() costs and saves on a transformer: steps of one model with each policy in turn.
+// Cost and savings of checkpoint() on a transformer: steps of one model with each policy in turn.
 //   bench_recompute [--threads N] [--epochs N] [--precision P]
-// Ratios to the steps that keep everything: time, and the bytes of activations at the peak.
+// Figures are ratios to the steps that keep everything: time, and bytes of activations at the peak.
 #include <firn/firn.h>
 
 #include <array>
@@ -16,7 +16,7 @@ using namespace bench::gpt;
 
 namespace {
 
-/// Deep enough that the head and the one block that is computed again at a time count for little.
+/// The model is so deep that the head and the one recomputed block hardly count.
 constexpr Sizes kDeep{"gpt12", 12, 256, 4, 128, 8, 1024, false, 1e-3, 0};
 
 struct Policy {
@@ -28,7 +28,7 @@ constexpr std::array kPolicies{
     Policy{"inputs", {1, Keep::inputs}}, Policy{"every_2nd", {2, Keep::inputs}},
     Policy{"in_file", {1, Keep::in_file}}};
 
-/// Of the tensors that a step makes, when all memory was at its peak.
+/// Returns the bytes of the tensors that a step makes, when total memory was at its peak.
 double activations_at_peak() {
   const MemoryStats stats = memory_stats();
   const auto of = [&stats](Owner o) { return stats.at_peak[static_cast<std::size_t>(o)]; };

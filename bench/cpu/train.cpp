@@ -1,4 +1,4 @@
-// Whole trainings on FashionMNIST, as a user of firn would write them.
+// Complete trainings on FashionMNIST, as a user of firn would write them.
 //   bench_train mlp_sgd|mlp_adam|mlp_accum|cnn [--threads N] [--epochs N] [--images N] [--precision
 //   P]
 // With --precision the figures are mlp_sgd_bf16.rate, ...
@@ -19,7 +19,7 @@ struct Mlp : nn::Module {
   Tensor forward(const Tensor& x) override { return fc3(relu(fc2(relu(fc1(x))))); }
 };
 
-/// 1.2 million parameters; no padding.
+/// A network of 1.2 million parameters, without padding.
 struct Cnn : nn::Module {
   nn::Conv2d conv1{1, 32, 3, {.activation = Activation::relu}};
   nn::Conv2d conv2{32, 64, 3, {.activation = Activation::relu}};

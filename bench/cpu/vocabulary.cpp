@@ -1,9 +1,10 @@
-// The last layer of a language model and its loss, forward and backward: linear_cross_entropy
-// beside cross_entropy of linear, 4096 rows of 768 numbers and 50,304 classes.
+// The last layer of a language model and its loss, forward and backward. Compares
+// linear_cross_entropy with cross_entropy of linear, on 4096 rows of 768 numbers and 50,304
+// classes.
 //   bench_vocabulary [--threads N] [--precision P] [--quick]
-// The two take turns, as the logits of the composed form are large. `ratio` is that of each pair;
-// `extra` is the most memory beside operands and gradients. The weight's gradient goes to the f32
-// arena of an optimizer. --quick: 1024 rows and 12,576 classes.
+// The two alternate, since the logits of the composed form are large. `ratio` is that of each pair;
+// `extra` is the largest memory besides operands and gradients. The weight's gradient goes to the
+// f32 arena of an optimizer. --quick: 1024 rows and 12,576 classes.
 #include <firn/firn.h>
 
 #include "../harness.h"
@@ -24,7 +25,7 @@ int main(int argc, char** argv) {
   for (std::int64_t i = 0; i < rows; ++i) numbers.push_back(i * 7919 % classes);
   const Tensor target = tensor(numbers, {rows});
   optim::SGD opt({w}, {.lr = 0}, precision.step());
-  x.set_grad(zeros(x.shape(), x.dtype()));  // it is there in both forms
+  x.set_grad(zeros(x.shape(), x.dtype()));  // it exists in both forms
 
   constexpr const char* kForms[] = {"composed", "fused"};
   std::vector<double> times[2], ratios;

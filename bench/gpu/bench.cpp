@@ -1,4 +1,4 @@
-// The clocks and the printed line.
+// Implements the clocks and the printed line.
 #include "bench.h"
 
 #include <cuda_runtime_api.h>

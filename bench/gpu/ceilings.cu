@@ -1,5 +1,5 @@
-// What the machine can do, measured without firn: copying, filling, and how long a launch takes in
-// a chain of kernels that do nothing. Every floor of the other works is made of these.
+// Measures what the machine can do without firn: copying, filling, and the time of a launch in a
+// chain of kernels that do nothing. Every lower bound of the other works consists of these.
 #include "bench.h"
 #include "kernels/cuda/device/gpu.h"
 
@@ -12,8 +12,8 @@ __global__ void empty_kernel() {}
 
 constexpr std::size_t kPer = sizeof(uint4);
 
-/// Four loads of 16 bytes a thread are on their way before the first is stored. `count` is a
-/// multiple of four times the number of threads.
+/// Issues four loads of 16 bytes a thread before the first is stored. `count` is a multiple of four
+/// times the number of threads.
 __global__ void copy_kernel(const uint4* from, uint4* to, std::int64_t count) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
@@ -27,7 +27,7 @@ __global__ void copy_kernel(const uint4* from, uint4* to, std::int64_t count) {
   }
 }
 
-/// A graph of CUDA's own, recorded from a stream.
+/// A plain CUDA graph, recorded from a stream.
 class RawGraph {
  public:
   template <class Fn>
@@ -86,7 +86,7 @@ void chains(firn::Stream stream) {
 }
 
 #ifndef FIRN_HAS_CUSIM
-/// Two chains of 50 that are not ordered against each other.
+/// Runs two chains of 50 kernels that are not ordered with respect to each other.
 void two_branches(firn::Stream stream) {
   const cudaStream_t s = firn::gpu::native(stream);
   cudaStream_t side = nullptr;
@@ -120,14 +120,14 @@ void two_branches(firn::Stream stream) {
   cudaStreamDestroy(side);
 }
 
-/// Waits for the launch before it as programmatic dependent launch wants it.
+/// Waits for the previous launch, as programmatic dependent launch requires.
 __global__ void dependent_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-/// A chain of 100 in which each kernel may be made ready while the one before it still runs.
+/// Runs a chain of 100 in which each kernel may be prepared while the one before it still runs.
 void dependent_launches(firn::Stream stream) {
   int major = 0;
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device.index),

@@ -1,5 +1,5 @@
-// The three products of a dense layer, in the shapes of the MLP and of GPT-2: with their epilogues
-// as firn makes them (`fused`), as a bare product (`plain`), and gradients as product and separate
+// The three products of a dense layer, in the shapes of the MLP and of GPT-2. They are timed with
+// firn's epilogues (`fused`), as a bare product (`plain`), and gradients as a product and separate
 // kernels (`separate`).
 #include <cmath>
 
@@ -30,7 +30,8 @@ std::string name(const char* product, const Layer& l) {
          std::to_string(l.k);
 }
 
-/// Products of few rows take no longer than their launch: a chain of them is replayed as a graph.
+/// Products of few rows take no longer than their launch, so a chain of them is replayed as a
+/// graph.
 void figure(const char* product, const Layer& l, const char* mode, DType t,
             const std::function<void()>& call) {
   constexpr int kChain = 20;
@@ -54,7 +55,7 @@ void figure(const char* product, const Layer& l, const char* mode, DType t,
   report(f);
 }
 
-/// The same call with the epilogue and with kernels of its own.
+/// Times a call with the epilogue and with separate kernels.
 void both(const char* product, const Layer& l, DType t, const std::function<void()>& call) {
   const auto before = kernels::epilogues().exchange(kernels::Epilogues::fused);
   figure(product, l, "fused", t, call);
@@ -73,14 +74,14 @@ void forward(const Layer& l, DType t) {
   };
   figure("fwd", l, "plain", t, [&] { run(ConstView{}, Activation::none, View{}); });
   figure("fwd", l, "bias", t, [&] { run(bias.view(), Activation::none, View{}); });
-  // relu is a kernel after the product either way.
+  // relu is a separate kernel after the product in both cases.
   figure("fwd", l, "fused", t, [&] { run(bias.view(), Activation::relu, mask.mutable_view()); });
 }
 
 void data_gradient(const Layer& l, DType t) {
   const Tensor dy = random({l.m, l.n}, t), w = random({l.n, l.k}, t);
   const Tensor dx = firn::empty({l.m, l.k}, t, kDevice);
-  // The mask that a layer with this output saves: of a product of 8 columns.
+  // The mask that a layer with this output saves, made by a product of 8 columns.
   const auto saved = kernels::dense_saved(Activation::relu, l.m, l.k, t);
   const Tensor mask = firn::empty(saved.shape, saved.dtype, kDevice);
   const Tensor x = random({l.m, 8}, t), below = random({l.k, 8}, t);
@@ -136,7 +137,7 @@ void gemm() {
       square(n, t);
     }
     for (const Layer& l : layers) {
-      if (t == firn::f32 && l.m > 4096) continue;  // seconds each, and of no model
+      if (t == firn::f32 && l.m > 4096) continue;  // takes seconds, and no model has it
       forward(l, t);
       data_gradient(l, t);
       weight_gradient(l, t);

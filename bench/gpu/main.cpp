@@ -1,8 +1,7 @@
-// Times firn on a CUDA device: one JSON line a figure.
+// Times firn on a CUDA device, with one JSON line for each figure.
 //   firn_bench_gpu [--smoke] [--windows N] [--window-ms N] [WORK...]
-// WORK: ceilings, mlp, cnn, memory_bound, optim, gemm, overhead; all without one. --smoke runs
-// everything once in tiny sizes, on the simulator too. bench/gpu/run puts the same works in PyTorch
-// beside them.
+// WORK: ceilings, mlp, cnn, memory_bound, optim, gemm, overhead; without it, all. --smoke runs
+// everything once in tiny sizes, on the simulator too. bench/gpu/run compares them with PyTorch.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,7 +57,8 @@ int main(int argc, char** argv) {
   }
   int failed = 0;
   for (const Work* w : chosen) {
-    // Each work has the same random numbers whatever ran before, and a device without leftovers.
+    // Each work has equal random numbers, independent of earlier works, and a device without
+    // leftovers.
     firn::manual_seed(1);
     try {
       w->run();
@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
     }
     firn::release_cached_memory(bench::kDevice);
   }
-  // What cuBLASLt refused: then the figures are those of other kernels than were meant.
+  // Prints what cuBLASLt refused: the figures then belong to other kernels than intended.
   const std::string text = firn::describe(bench::kDevice);
   if (const std::size_t at = text.find('\n'); at != std::string::npos)
     std::fprintf(stderr, "firn_bench_gpu: %s\n", text.c_str() + at + 1);

@@ -1,6 +1,6 @@
-// Kernels whose time is that of moving their bytes, called through their contracts: outputs are
-// there beforehand, as in a graph. Buffers rotate over more than the cache holds; in the small
-// shapes, where launches are what counts, a chain of calls is replayed as a graph instead.
+// Kernels that are bound by memory, called through their contracts: outputs exist beforehand, as in
+// a graph. Buffers rotate over more than the cache holds. In the small shapes, whose time is that
+// of launches, a chain of calls is replayed as a graph instead.
 #include <algorithm>
 #include <cmath>
 
@@ -29,10 +29,10 @@ struct Case {
   std::string op;
   std::int64_t rows, cols;
   DType dtype;
-  double bytes;  ///< of one call
+  double bytes;  ///< bytes that one call moves
 };
 
-/// make(k) allocates the k-th set of buffers and returns the call on it.
+/// A function make(k) that allocates the k-th set of buffers and returns the call on it.
 using Make = std::function<std::function<void()>(int k)>;
 
 void run(const Case& c, const Make& make) {
@@ -68,7 +68,7 @@ void run(const Case& c, const Make& make) {
 
 Tensor out(const Shape& shape, DType dtype) { return firn::empty(shape, dtype, kDevice); }
 
-/// The elementwise cases of one shape and dtype.
+/// Runs the elementwise cases of one shape and dtype.
 void elementwise(std::int64_t rows, std::int64_t cols, DType t) {
   const Shape shape{rows, cols};
   const double n = static_cast<double>(rows * cols);
@@ -131,7 +131,7 @@ void softmax(std::int64_t rows, std::int64_t cols, DType t) {
   });
 }
 
-/// Layer norm, or RMS norm where not `center`, with weight (and bias).
+/// Runs layer norm, or RMS norm unless `center`, with weight (and bias).
 void norms(bool center, std::int64_t rows, std::int64_t cols, DType t) {
   const Shape shape{rows, cols};
   const double part = static_cast<double>(rows * cols) * static_cast<double>(firn::size_of(t));
@@ -174,10 +174,10 @@ void norms(bool center, std::int64_t rows, std::int64_t cols, DType t) {
   });
 }
 
-/// Forward and backward together, as two launches over logits larger than the cache: forward reads
-/// them, backward reads them again and writes their gradient. A row that does not fit in registers
-/// (from 16,384 columns of 16 bits on) is read twice in the forward pass; the second time counts as
-/// the cache's.
+/// Runs forward and backward together, as two launches over logits larger than the cache: forward
+/// reads them, backward reads them again and writes their gradient. A row that does not fit in
+/// registers (from 16,384 columns of 16 bits on) is read twice in the forward pass. The second read
+/// counts as one from the cache.
 void cross_entropy(std::int64_t rows, std::int64_t cols, DType t) {
   const Shape shape{rows, cols};
   const double part = static_cast<double>(rows * cols) * static_cast<double>(firn::size_of(t));
@@ -199,7 +199,7 @@ void cross_entropy(std::int64_t rows, std::int64_t cols, DType t) {
   });
 }
 
-/// A table of `vocabulary` rows, and `rows` indices into it; the gradient of the table is f32.
+/// Runs a table of `vocabulary` rows, and `rows` indices into it; the gradient of the table is f32.
 void embedding(std::int64_t vocabulary, std::int64_t rows, std::int64_t cols, DType t) {
   const double part = static_cast<double>(rows * cols) * static_cast<double>(firn::size_of(t));
   std::vector<std::int64_t> ids;
@@ -211,7 +211,7 @@ void embedding(std::int64_t vocabulary, std::int64_t rows, std::int64_t cols, DT
       kernels::take_rows("embedding", table.view(), index.view(), y.mutable_view(), stream());
     };
   });
-  // dy is read; every row of the table that an index names is read and written.
+  // dy is read; every row of the table that an index selects is read and written.
   std::sort(ids.begin(), ids.end());
   const auto distinct = std::unique(ids.begin(), ids.end()) - ids.begin();
   const double table_bytes = 8.0 * static_cast<double>(distinct * cols);

@@ -1,6 +1,6 @@
 // One step of AdamW: norm and finite check, the update of FP32 masters with their 16-bit copies,
-// and the decision whether to make it. 124 million parameters in one tensor and in GPT-2's 148, and
-// the MLP's six. The step alone is timed, between marks: the host runs ahead while the device is
+// and the decision to make it. It has 124 million parameters in one tensor or in GPT-2's 148, or
+// the MLP's six. Only the step is timed, between marks: the host runs ahead while the device is
 // busy.
 #include "bench.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 using namespace firn;
 
-/// Shapes of GPT-2's parameters (124M, the head tied to the token table).
+/// Returns the shapes of GPT-2's parameters (124M, with the head tied to the token table).
 std::vector<Shape> gpt2(std::int64_t vocabulary, std::int64_t context, std::int64_t width,
                         int layers) {
   std::vector<Shape> shapes{{vocabulary, width}, {context, width}};
@@ -29,7 +29,8 @@ struct Set {
   std::vector<Shape> shapes;
 };
 
-/// A gradient for every parameter that costs next to nothing: of its first element.
+/// Returns a sum whose gradient exists for every parameter at almost no cost: it has their first
+/// elements.
 Tensor touch_all(const std::vector<Tensor>& parameters) {
   Tensor total;
   for (const Tensor& p : parameters) {
@@ -51,8 +52,8 @@ void adamw(const Set& set, DType t) {
       parameters, {.lr = 1e-4, .weight_decay = 0.1},
       {.clip_norm = 1,
        .loss_scale = f16_model ? optim::LossScale::dynamic() : optim::LossScale::none()});
-  // Keeps the device busy while the host gives it the step, which would else be timed with the
-  // host's gaps in it.
+  // This work keeps the device busy while the host queues the step; otherwise the time would
+  // include the host's gaps.
   const Tensor busy = empty({sized<std::int64_t>(std::int64_t{1} << 30, 64)}, f32, kDevice);
   // The norm reads the gradient: 4 bytes. The update reads gradient, master and both moments (16),
   // and writes master, moments and, in a 16-bit model, the weights (12 or 14).

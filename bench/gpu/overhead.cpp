@@ -1,4 +1,4 @@
-// What an op costs the host beside its arithmetic: tensors of 16 elements, work that is only
+// The host's cost of an op without its arithmetic: tensors of 16 elements, and work that is only
 // queued.
 #include "bench.h"
 

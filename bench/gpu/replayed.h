@@ -1,4 +1,4 @@
-// Work recorded as a CUDA graph, to be timed without the host's part.
+// Work that is recorded as a CUDA graph, so that it is timed without the host's part.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,7 @@ namespace bench {
 
 class Replayed {
  public:
-  /// Runs `work` once, so that everything it needs is there, and records it; the recording runs
-  /// too.
+  /// Runs `work` once, so that everything it needs exists, and records it; the recording runs too.
   explicit Replayed(const std::function<void()>& work) {
     work();
     graph_ = firn::graph::Graph::capture(kDevice, work);
@@ -20,7 +19,7 @@ class Replayed {
       throw firn::Error("bench", "nothing was recorded: the work went to another stream");
   }
   void replay() { graph_.replay(); }
-  /// Kernels, copies and fills.
+  /// Number of kernels, copies and fills.
   std::int64_t nodes() const { return graph_.nodes(); }
   std::string summary() const { return graph_.summary(); }
 

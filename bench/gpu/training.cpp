@@ -38,7 +38,7 @@ struct Training {
       optimizer->step();
     }
   }
-  /// Before a step: the next epoch begins where this one has too few samples left.
+  /// Must be called before a step: begins the next epoch if this one has too few samples left.
   void rewind() {
     if (batches.remaining() < micro * micro_steps) batches.begin_epoch(++epoch);
   }
@@ -96,7 +96,7 @@ void measure_training(const std::string& work, const TrainingSetting& setting,
             .unit = "ns",
             .nodes = graph.nodes()});
   }
-  // Waits of the steps themselves; the clocks' own are through events and synchronize().
+  // Counts the waits of the steps themselves; the clocks wait through events and synchronize().
   const std::uint64_t waits = host_waits();
   t.rewind();
   graph.replay();

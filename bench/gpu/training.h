@@ -1,6 +1,5 @@
-// Training steps of a model on bytes that live on the device: take a batch, forward, loss,
-// backward, optimizer. As one captured graph, whatever the number of micro-batches (`step`), and op
-// by op
+// Training steps of a model on bytes on the device: take a batch, forward, loss, backward,
+// optimizer. They run as one captured graph for any number of micro-batches (`step`), and op by op
 // (`uncaptured`).
 #pragma once
 
@@ -14,17 +13,17 @@ namespace bench {
 
 struct TrainingSetting {
   const char* name;
-  firn::DType dtype;  ///< of the model; the optimizer keeps f32 masters of 16-bit ones
+  firn::DType dtype;  ///< dtype of the model; 16-bit ones get f32 masters
   bool sgd;
 };
 
-/// `count` images of 28 x 28 random bytes and labels that can be learnt from them.
+/// Returns `count` images of 28 x 28 random bytes, and labels that can be learnt from them.
 firn::data::LabelledImages random_images(std::int64_t count);
 
 using MakeModel = std::function<std::unique_ptr<firn::nn::Module>()>;
 
-/// Reports the time of a step of `batch` images in so many micro-steps, its nodes, and that the
-/// host waits for nothing in it. The model is made on the current default device.
+/// Reports the time of a step of `batch` images in `micro_steps` micro-steps, its nodes, and the
+/// number of waits of the host in it. The model is made on the current default device.
 void measure_training(const std::string& work, const TrainingSetting& setting,
                       const MakeModel& make_model, const firn::data::LabelledImages& set,
                       std::int64_t batch, std::int64_t micro_steps);

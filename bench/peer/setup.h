@@ -1,6 +1,6 @@
-// LibTorch's side: what is set inside of the process for its best, and a figure that takes the
-// quicker of two ways of doing the same. The programs compile against Debian's 1.13 and against the
-// libraries inside PyPI's wheel.
+// LibTorch's side: the settings inside the process for its best results, and a figure that takes
+// the faster of two ways. The programs compile against Debian's 1.13 and against the libraries
+// inside PyPI's wheel.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -26,7 +26,7 @@ inline void set_up(const Options& options) {
   _mm_setcsr(_mm_getcsr() | 0x8040);  // subnormals are flushed in every thread
 }
 
-/// The dtype of operands by the name that --precision gave.
+/// Returns the dtype of operands by the name in --precision.
 inline torch::ScalarType dtype_of(const std::string& precision) {
   if (precision == "f32") return torch::kFloat32;
   if (precision == "bf16") return torch::kBFloat16;
@@ -34,7 +34,8 @@ inline torch::ScalarType dtype_of(const std::string& precision) {
   throw std::invalid_argument("no such precision: " + precision);
 }
 
-/// Autocast to bf16 while it lives, if that is asked for; casts of weights are kept until it ends.
+/// Sets autocast while it exists, unless the precision is f32; casts of weights are kept until it
+/// ends.
 class Autocast {
  public:
   explicit Autocast(const std::string& precision) : on_(precision != "f32") {
@@ -61,15 +62,15 @@ class Autocast {
   bool on_;
 };
 
-/// Causal attention over [..., head, position, d], as one operation where there is one. `mask` is
-/// minus infinity above the diagonal, else 0; the one operation needs none.
+/// Computes causal attention over [..., head, position, d], as one operation if the version has it.
+/// `mask` is minus infinity above the diagonal, else 0; the single operation does not need it.
 inline torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                             [[maybe_unused]] const torch::Tensor& mask) {
 #if FIRN_TORCH_2
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
 #else
   const auto flat = [](const torch::Tensor& x) { return x.flatten(0, 1); };
-  // Scale and mask ride on the product.
+  // The product includes scale and mask.
   const auto scores = torch::baddbmm(mask, flat(q), flat(k).transpose(1, 2), 1,
                                      1 / std::sqrt(static_cast<double>(q.size(-1))));
   return torch::bmm(torch::softmax(scores, -1), flat(v)).view(v.sizes());
@@ -79,7 +80,7 @@ inline torch::Tensor causal_mask(std::int64_t length, torch::ScalarType dtype = 
   return torch::full({length, length}, -std::numeric_limits<float>::infinity(), dtype).triu(1);
 }
 
-/// One of two ways, by name.
+/// One of two ways to compute something, with its name.
 template <class Fn>
 struct Way {
   const char* name;
@@ -88,8 +89,8 @@ struct Way {
 template <class Fn>
 Way(const char*, Fn) -> Way<Fn>;
 
-/// Calls before the clock starts: glibc's posix_memalign, which LibTorch allocates with, cuts new
-/// memory for about the first nine requests of a size before it finds what it has freed.
+/// Number of calls before the clock starts. LibTorch allocates with glibc's posix_memalign, which
+/// cuts new memory for about the first nine requests of a size before it reuses freed memory.
 inline constexpr int kWarmUp = 12;
 
 /// Reports the way whose median is better, and names it on the standard error output.

@@ -1,4 +1,4 @@
-// The same with LibTorch.
+// ../cpu/attention.cpp with LibTorch.
 //   bench_torch_attention [--threads N] [--precision f32|bf16|f16] [--quick]
 #include "../shapes.h"
 #include "setup.h"

@@ -1,7 +1,7 @@
-// The same with LibTorch, counted the same.
+// ../cpu/compute.cpp with LibTorch, with equal counts of operations.
 //   bench_torch_compute [--threads N] [--quick]
-// Products into tensors that are there, and into new ones; convolutions in both of its memory
-// formats, with the gradients as the op that autograd calls; the quicker of the two is the figure.
+// Products are written into existing tensors and into new ones; convolutions run in both memory
+// formats, with the gradients as the op that autograd calls. The faster of the two is the figure.
 #include "setup.h"
 
 namespace {

@@ -1,4 +1,5 @@
-// The same transformers with LibTorch: same tokens, same arithmetic, same initial distributions.
+// The transformers of ../cpu/gpt.cpp with LibTorch: equal tokens, arithmetic, initial
+// distributions.
 //   bench_torch_gpt [gpt|gpt2] [--threads N] [--epochs N] [--steps N] [--precision f32|bf16]
 // --precision bf16 is autocast. The figures are gpt.rate, ... in both.
 #include "../gpt.h"

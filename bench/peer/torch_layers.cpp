@@ -1,4 +1,4 @@
-// The same with LibTorch.
+// ../cpu/layers.cpp with LibTorch.
 //   bench_torch_layers [--threads N] [--quick]
 #include "setup.h"
 

@@ -1,8 +1,8 @@
-// The same with LibTorch, counted the same.
+// ../cpu/memory.cpp with LibTorch, with equal counts of bytes.
 //   bench_torch_memory [--threads N] [--quick]
-// Each op both into a tensor that is there (the out= form) and into a new one, from memory that
-// malloc has kept (bench/run sets its thresholds); the quicker of the two is the figure. Gradients
-// are the ops that autograd calls, called directly.
+// Each op writes into an existing tensor (the out= form) and into a new one, from memory that
+// malloc has kept (bench/run sets its thresholds). The faster of the two is the figure. Gradients
+// are direct calls of the ops that autograd calls.
 #include "setup.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// The same with LibTorch.
+// ../cpu/ops.cpp with LibTorch.
 //   bench_torch_ops [--threads N] [--quick]
 #include "../shapes.h"
 #include "setup.h"

@@ -1,4 +1,4 @@
-// The same with LibTorch.
+// ../cpu/overhead.cpp with LibTorch.
 #include <torch/torch.h>
 
 #include "../harness.h"

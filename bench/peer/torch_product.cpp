@@ -1,5 +1,5 @@
-// The same with LibTorch, into tensors that are there and into new ones; the quicker of the two is
-// the figure.
+// ../cpu/product.cpp with LibTorch, into existing tensors and into new ones; the faster of the two
+// is the figure.
 //   bench_torch_product [--threads N] [--precision f32|bf16|f16] [--quick]
 #include "../shapes.h"
 #include "setup.h"

@@ -1,8 +1,8 @@
-// The same trainings with LibTorch: same data in memory, same order, same arithmetic.
+// The trainings of ../cpu/train.cpp with LibTorch: equal data in memory, order and arithmetic.
 //   bench_torch_train mlp_sgd|mlp_adam|mlp_accum|cnn [--threads N] [--epochs N] [--images N]
 //                     [--precision f32|bf16]
 // --precision bf16 is autocast. The figures are mlp_sgd.rate, ... in both.
-// TORCH_CHANNELS_LAST=1 in the environment: the convolutions in that memory format.
+// TORCH_CHANNELS_LAST=1 in the environment sets that memory format for the convolutions.
 #include "setup.h"
 
 namespace {

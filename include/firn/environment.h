@@ -22,11 +22,11 @@ const char* revision() noexcept;
 struct Environment {
   /// Facts about the build of firn.
   struct Build {
-    /// Version of firn, "0.1.0", and its commit, empty if the sources were not a checkout.
+    /// Version of firn, "0.1.0", and its commit, which is empty if the sources were not a checkout.
     std::string version, revision;
     std::string compiler;    ///< "g++ 12.2.0"
     std::string type;        ///< CMAKE_BUILD_TYPE
-    bool native = false;     ///< FIRN_NATIVE: compiled for the CPU of the machine that built it
+    bool native = false;     ///< FIRN_NATIVE: compiled for the build machine's CPU
     bool shared = false;     ///< BUILD_SHARED_LIBS
     std::string sanitizers;  ///< FIRN_SANITIZE
   };
@@ -39,8 +39,8 @@ struct Environment {
     double quota = 0;          ///< CPUs that its control group grants; 0: no limit
     int threads = 0;           ///< num_threads()
     bool threads_set = false;  ///< FIRN_THREADS holds a number
-    /// Among avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16 and amx_fp16,
-    /// those that the CPU has and the system supports.
+    /// The features among avx2, fma, f16c, avx512f, avx512_bf16, avx512_fp16, amx_tile, amx_bf16
+    /// and amx_fp16 that the CPU has and the system supports.
     std::vector<std::string> features;
     /// Levels are base, avx2, avx512, avx512bf16 and amx, the words of FIRN_CPU_ISA. Each contains
     /// those before it.
@@ -127,16 +127,16 @@ struct Environment {
   Cuda cuda;
   /// Libraries of the build; `found` says what the machine has.
   Library onednn, eigen, zlib, libdeflate, png, jpeg;
-  /// firn::mpi and firn::nccl are libraries of their own: `built` says whether the build has them.
+  /// firn::mpi and firn::nccl are separate libraries: `built` says whether the build has them.
   Library mpi, nccl;
-  std::string mpirun;               ///< path; empty if PATH has none
-  std::vector<DataSet> data;        ///< the data sets that were looked for
+  std::string mpirun;               ///< path of mpirun; empty if PATH has none
+  std::vector<DataSet> data;        ///< the data sets that firn looked for
   std::vector<Variable> variables;  ///< the environment variables that are set
 };
 
 struct EnvironmentOptions {
-  /// Also asks the CUDA driver for its devices and opens cuBLASLt, cuDNN and NCCL, if the build can
-  /// use them. That takes up to some seconds, and the libraries stay open. Off, nothing is opened,
+  /// Asks the CUDA driver for its devices and opens cuBLASLt, cuDNN and NCCL, if the build can use
+  /// them. That takes up to some seconds, and the libraries stay open. If false, nothing is opened,
   /// and these are Found::not_looked_for.
   bool open = true;
 };

@@ -17,8 +17,8 @@
 namespace firn {
 
 struct ProfileOptions {
-  /// A file for the trace, which stop() writes; empty: none. A name that ends in ".gz" is
-  /// compressed. An existing file is replaced when the new one is complete.
+  /// File of the trace, which stop() writes; empty: no trace. If the name ends in ".gz", the file
+  /// is compressed. An existing file is replaced when the new one is complete.
   std::string trace = {};
   /// Largest number of spans in the trace, about 100 bytes each while they are recorded. Further
   /// ones are in the tables alone.
@@ -29,8 +29,7 @@ struct ProfileOptions {
 
 /// Meaning of a row of a table.
 enum class ProfileBy : std::uint8_t {
-  operation,    ///< an operation, forward or backward; a kernel that belongs to none; the rest of a
-                ///< phase
+  operation,    ///< an operation, forward or backward; a kernel outside any; the rest of a phase
   module_path,  ///< a module by its path, with all that its calls and their backward passes did
   phase,        ///< "backward", "optimizer step", "next batch", ..., or a Range
   kernel        ///< a kernel by its operation and the dtype of its first operand
@@ -67,7 +66,8 @@ MachinePeak machine_peak(Device device, DType dtype);
 /// kernel waits for its stream. A captured graph is one span at each replay.
 class Profile {
  public:
-  /// Throws Error if another one is running, for a wrong option, or if `trace` cannot be written.
+  /// Throws Error if another profile is running, for a wrong option, or if `trace` cannot be
+  /// written.
   [[nodiscard]] explicit Profile(ProfileOptions options = {});
   /// Calls stop(), but warns where that throws.
   ~Profile();
@@ -104,8 +104,8 @@ class Profile {
   runtime::SpanLog log_;
 };
 
-/// While alive, and if a profile runs, this thread is in a phase of that name. Names are kept for
-/// ever: do not number them. Ranges end in reverse order, in the thread that has made them, and
+/// While a Range exists and a profile runs, this thread is in a phase of that name. Names are never
+/// freed: do not number them. Ranges must end in reverse order, in the thread that made them, and
 /// before stop(); others are left out.
 class Range {
  public:

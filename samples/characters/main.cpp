@@ -1,5 +1,6 @@
 // A small GPT that learns a text byte by byte, and writes some at the end; `characters --help`
-// lists the options. Those of any training, and the program around them, are in samples/program.
+// lists the options. The common options of trainings, and the program around them, are in
+// samples/program.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -33,7 +34,7 @@ struct Settings {
   std::string prompt = "the ";
 };
 
-/// Sentences of four times eight words, always the same ones: windows of 160 kB.
+/// Returns windows of 160 kB of sentences from four times eight words, which are always equal.
 data::Dataset made_text(std::int64_t length) {
   using Words = std::array<const char*, 8>;
   static constexpr Words kWho{"fox", "child", "sailor", "aunt", "king", "bird", "snow", "dog"};
@@ -42,7 +43,7 @@ data::Dataset made_text(std::int64_t length) {
   static constexpr Words kHow{"white", "old", "quiet", "green", "small", "heavy", "lost", "bright"};
   static constexpr Words kWhat{"house",  "river", "winter",  "garden",
                                "letter", "stone", "morning", "ship"};
-  std::mt19937 draw(1);  // the same numbers everywhere, which its distributions are not
+  std::mt19937 draw(1);  // equal everywhere, unlike the library's distributions
   std::string text;
   while (text.size() < 160'000) {
     text += "the";
@@ -59,7 +60,7 @@ data::Dataset made_text(std::int64_t length) {
       }};
 }
 
-/// Samples {x, y}, both i64 [length]: bytes of the text, and the byte that follows each.
+/// Returns samples {x, y}, both i64 [length]: bytes of the text, and the byte that follows each.
 data::Dataset open_text(const Settings& s) {
   const data::Dataset all =
       s.data.empty() ? made_text(s.length)
@@ -71,8 +72,8 @@ data::Dataset open_text(const Settings& s) {
   return all;
 }
 
-/// Attention and a feed-forward part, each added to what it was given (Radford et al. 2019), with
-/// rotary positions.
+/// Attention and a feed-forward part, each added to its input (Radford et al. 2019), with rotary
+/// positions.
 struct Block : nn::Module {
   nn::LayerNorm norm1, norm2;
   nn::MultiHeadAttention attention;
@@ -93,7 +94,7 @@ struct Block : nn::Module {
   }
 };
 
-/// Bytes i64 [n, length] -> logits of the bytes that follow, [n, length, 256].
+/// Maps bytes i64 [n, length] to logits of the bytes that follow, [n, length, 256].
 struct Gpt : nn::Module {
   nn::Embedding bytes;
   std::vector<Block> blocks;
@@ -158,7 +159,7 @@ class Writer final : public Training {
   firn::Device device_;
   std::unique_ptr<nn::Module> model_;
   data::Dataset text_;
-  std::int64_t trained_;  ///< the first so many windows; the others are for tests
+  std::int64_t trained_;  ///< number of windows for training; the others are for tests
   Batches tests_;
   firn::metrics::Perplexity perplexity_;
 };

@@ -1,4 +1,4 @@
-// What is trained, how it is tested, and what is shown of it.
+// Training, tests and displayed predictions of the image classifiers.
 #include "classifier.h"
 
 #include <charconv>
@@ -54,7 +54,7 @@ Classifier::Classifier(const Settings& settings, const Options& o, firn::Device 
   set_ = firn::data::load_fashion_mnist(settings.data);
   images_.emplace(set_->train, firn::data::ImageOptions{
                                    .flatten = true, .augment = settings.augment, .dtype = dtype});
-  // As many images in a batch as keep a model's activations small.
+  // The batch size keeps a model's activations small.
   tests_ = firn::data::ResidentBatches(
       firn::data::ImageDataset(set_->test, {.flatten = true, .dtype = dtype}),
       {.batch = settings.model == "mlp" ? 1000 : 250, .device = device});

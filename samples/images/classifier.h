@@ -1,4 +1,4 @@
-// A training of one of the models on FashionMNIST.
+// Trains one of the models on FashionMNIST.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace sample {
 /// The image that --predict names.
 struct Picture {
   std::vector<std::uint8_t> pixels;  ///< 28 x 28, row-major
-  std::string name;                  ///< as given on the command line
+  std::string name;                  ///< name on the command line
 };
-/// "FILE:INDEX": FILE is an IDX file of images 28 x 28. Throws IoError if it is not, or has no such
-/// image.
+/// Reads "FILE:INDEX", where FILE is an IDX file of images 28 x 28. Throws IoError if it is not
+/// such a file, or lacks the image.
 Picture read_picture(const std::string& file_and_index);
 
 /// The sample's own options.
@@ -58,7 +58,7 @@ class Classifier final : public Training {
   std::string precision_;
   firn::Device device_;
   std::unique_ptr<DividedMlp> divided_;
-  std::unique_ptr<firn::nn::Module> model_;  ///< else this
+  std::unique_ptr<firn::nn::Module> model_;  ///< the model if it is not sharded
   std::optional<firn::data::FashionMnist> set_;
   std::optional<firn::data::ImageDataset> images_;
   std::optional<Batches> tests_;

@@ -1,5 +1,5 @@
-// Trains a model on FashionMNIST, or evaluates a trained one; `images --help` lists the
-// options. Those of any training, and the program around them, are in samples/program.
+// Trains a model on FashionMNIST, or evaluates a trained one; `images --help` lists the options.
+// The common options of trainings, and the program around them, are in samples/program.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
@@ -11,10 +11,10 @@
 namespace sample {
 namespace {
 
-/// What --augment does without a value.
+/// Value of --augment if none is given.
 const std::string kDefaultAugment = "crop=2,flip=0.5,erase=0.25";
 
-/// "crop=2,flip=0.5,erase=0.25"; parts that are left out are off.
+/// Parses "crop=2,flip=0.5,erase=0.25"; omitted parts are off.
 firn::data::Augmentation parse_augment(const std::string& text) {
   const std::string name = "--augment";
   firn::data::Augmentation a;
@@ -39,7 +39,7 @@ firn::data::Augmentation parse_augment(const std::string& text) {
   return a;
 }
 
-/// FILE:INDEX
+/// Returns an error unless the text is FILE:INDEX.
 std::string check_picture(const std::string& text) {
   const auto colon = text.rfind(':');
   const auto digits = colon == std::string::npos ? std::string() : text.substr(colon + 1);

@@ -18,7 +18,7 @@ namespace nn = firn::nn;
 
 namespace {
 
-/// A parameter of the whole model: in which layer, and which axis the ranks divide (-1: none).
+/// A parameter of the whole model: its layer, and the axis that the ranks shard (-1: not sharded).
 struct Place {
   int layer, axis;
 };
@@ -26,14 +26,14 @@ struct Place {
 constexpr std::array<Place, 6> kPlaces{{{0, 0}, {0, 0}, {1, 1}, {1, -1}, {2, -1}, {2, -1}}};
 constexpr int kLayers = 3;
 
-/// The part of `whole` that this rank has.
+/// Returns this rank's shard of `whole`.
 Tensor part_of(const Tensor& whole, int axis, const dist::Group& tp) {
   if (axis < 0) return whole;
   const std::int64_t n = whole.size(axis) / tp.size();
   return whole.slice(axis, n * tp.rank(), n * (tp.rank() + 1));
 }
 
-/// Of all ranks' parts.
+/// Gathers the shards of all ranks.
 Tensor gathered(const Tensor& part, int axis, const dist::Group& tp) {
   if (axis < 0) return part;
   if (axis == part.rank() - 1) return dist::gather_from_ranks(part, tp);
@@ -42,7 +42,7 @@ Tensor gathered(const Tensor& part, int axis, const dist::Group& tp) {
 
 }  // namespace
 
-/// The layers of one stage; all stages draw the weights of all layers, as the whole model does.
+/// The layers of one stage. All stages draw the weights of all layers, as the whole model does.
 struct DividedMlp::Stage : nn::Module {
   std::optional<dist::ColumnParallelLinear> hidden1;
   std::optional<dist::RowParallelLinear> hidden2;
@@ -57,7 +57,7 @@ struct DividedMlp::Stage : nn::Module {
     if (stage_of(1) != stage) hidden2.reset();
     if (stage_of(2) != stage) logits.reset();
   }
-  /// A cut between the two hidden layers sends each rank's part of the activation.
+  /// A cut between the two hidden layers sends each rank's shard of the activation.
   Tensor forward(const Tensor& x) override {
     Tensor h = x;
     if (hidden1) h = firn::relu((*hidden1)(firn::flatten(h, 1)));
@@ -65,7 +65,8 @@ struct DividedMlp::Stage : nn::Module {
     return logits ? (*logits)(h) : h;
   }
   int stage_of(int layer) const { return ((layer + 1) * stages - 1) / kLayers; }
-  /// This stage's part of parameter `index` of the whole model; undefined if another has it.
+  /// Returns this stage's shard of parameter `index` of the whole model; undefined if another stage
+  /// has it.
   Tensor parameter(std::size_t index) const {
     const auto before = static_cast<std::size_t>(2 * (kLayers * stage / stages));
     const std::vector<Tensor> mine = parameters();

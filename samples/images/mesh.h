@@ -1,4 +1,4 @@
-// The mlp whose layers are divided among ranks: --tensor-parallel and --pipeline.
+// The mlp whose layers are sharded among ranks: --tensor-parallel and --pipeline.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 namespace sample {
 
 /// This rank's part of the mlp. Stage s of P has the layers [3 s/P, 3 (s + 1)/P). Within a stage
-/// the ranks of --tensor-parallel divide the first layer by its outputs and the second by its
-/// inputs; each has the whole third. The starting weights are those of make_model(), with the same
-/// seed or the same --load.
+/// the ranks of --tensor-parallel shard the first layer by its outputs and the second by its
+/// inputs. Each rank has the whole third layer. The starting weights are those of make_model() with
+/// an equal seed or --load.
 class DividedMlp : public Divided {
  public:
-  /// A call of all ranks, as whole() is. `options` are divided(), and their ranks are the group's.
+  /// All ranks make this call, as they do whole(). `options` are divided(), and their ranks are the
+  /// group's.
   DividedMlp(const Options& options, const firn::dist::Group& group);
   ~DividedMlp() override;
 
@@ -27,7 +28,7 @@ class DividedMlp : public Divided {
  private:
   struct Stage;
 
-  Options fresh_;  ///< without --load
+  Options fresh_;  ///< the options without --load
   firn::dist::Mesh mesh_;
   std::unique_ptr<Stage> stage_;
   firn::dist::Pipeline pipeline_;

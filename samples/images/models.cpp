@@ -19,7 +19,7 @@ namespace nn = firn::nn;
 
 namespace {
 
-/// [n, 784] or [n, 28, 28] as [n, 1, 28, 28].
+/// Reshapes [n, 784] or [n, 28, 28] to [n, 1, 28, 28].
 Tensor as_images(const Tensor& x) { return firn::reshape(x, {x.size(0), 1, 28, 28}); }
 
 struct Mlp : nn::MLP {

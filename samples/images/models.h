@@ -1,4 +1,4 @@
-// The models that --model names.
+// The models that --model selects.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace sample {
 
-/// The model of this name, as prepared() makes it. All take images [n, 28, 28] or [n, 784].
+/// Returns the model of this name, as prepared() makes it. All take images [n, 28, 28] or [n, 784].
 ///   mlp     784-512-512-10, ReLU
 ///   cnn     convolutions 3x3 of 32 and 64 channels, max-pool 2, dropout, 128-10; no padding
 ///   resnet  three stages of two basic blocks with 16, 32 and 64 channels, after a 3x3 convolution

@@ -1,6 +1,7 @@
-// A graph neural network: which of four groups does a node belong to? Its own features hardly say
-// it, but friends are mostly of one group. Messages along edges are rows taken with index_select()
-// and added with index_add(): the mean over the neighbours (Hamilton et al. 2017, GraphSAGE).
+// A graph neural network that finds out to which of four groups a node belongs. The node's own
+// features hardly tell, but friends are mostly in one group. Messages along edges are rows taken
+// with index_select() and added with index_add(): the mean over the neighbours (Hamilton et al.
+// 2017, GraphSAGE).
 #include <cstdio>
 #include <cstdlib>
 
@@ -10,7 +11,7 @@ using namespace firn;
 
 constexpr std::int64_t kNodes = 600, kGroups = 4, kFeatures = 8;
 
-/// Edges from[e] -> to[e], and what a node divides the sum of its messages by.
+/// Edges from[e] -> to[e], and the number by which a node divides the sum of its messages.
 struct Graph {
   Tensor from, to, degree;  // i64 [edges], i64 [edges], f32 [nodes, 1]
 
@@ -39,8 +40,8 @@ struct GraphNetwork : nn::ModuleOf<GraphNetwork> {
   }
 };
 
-// A random graph (a stochastic block model): 12 % of the pairs in a group are friends, and 1 %
-// of the others. nonzero() of the matrix of friendships lists the edges, in both directions.
+// Makes a random graph (a stochastic block model): 12 % of the pairs in a group are friends, and 1
+// % of the others. nonzero() of the matrix of friendships lists the edges, in both directions.
 static Graph friendships(const Tensor& group) {
   const Tensor same = eq(group.unsqueeze(0), group.unsqueeze(1));
   const Tensor drawn =
@@ -56,7 +57,7 @@ int main(int argc, char** argv) {
   const Tensor group = randint(0, kGroups, {kNodes});
   const Graph graph = friendships(group);
   const Tensor x = one_hot(group, kFeatures).to(f32) + 1.2 * randn({kNodes, kFeatures});
-  // One node in ten has a label that is trained on. The others are held out.
+  // One node in ten has a label for training. The others are held out.
   const Tensor labelled = lt(rand({kNodes}), 0.1);
   const auto share_right = [&](const Tensor& logits) {
     const Tensor right = eq(argmax(logits), group), held_out = logical_not(labelled);

@@ -1,5 +1,5 @@
-// Proximal policy optimisation (Schulman et al. 2017) on CartPole: a pole stands on a cart, which
-// is pushed to the left or to the right, and should not fall for 500 steps. All carts run at once.
+// Proximal policy optimisation (Schulman et al. 2017) on CartPole. A cart with a pole is pushed to
+// the left or to the right, and the pole should not fall for 500 steps. All carts run at once.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -96,7 +96,8 @@ int main(int argc, char** argv) {
       }
     }
   }
-  // Without chance: the likelier push, until every cart's first pole has fallen or stood.
+  // The test is not random: it takes the likelier push, until every cart's first pole has fallen or
+  // stood.
   const NoGrad guard;
   Carts tests(100);
   Tensor steps = zeros({100}), first = ones({100});

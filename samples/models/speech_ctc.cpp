@@ -1,5 +1,6 @@
-// Speech recognition in miniature: a word is a number of sounds, a sound lasts for some steps of
-// noisy features, and nobody says where one ends. ctc_loss() adds up all ways to cut the steps.
+// Speech recognition in miniature. A word is a number of sounds, a sound lasts for some steps of
+// noisy features, and the data does not say where it ends. ctc_loss() adds up all ways to cut the
+// steps.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +16,8 @@ struct Speech {
   Tensor features, steps, words, lengths;  // [n, 54, 12], [n], [n, 6], [n]
 };
 
-// Each sound has a vector of its own, lasts 3 to 7 steps, and is followed by silence of 1 or 2.
+// Makes speech: each sound has its own vector, lasts 3 to 7 steps, and is followed by 1 or 2 silent
+// steps.
 static Speech say(std::int64_t n, const Tensor& vectors) {
   Speech all{randn({n, kSteps, kFeatures}) * 0.5, zeros({n}, i64),
              randint(1, kSounds + 1, {n, kLongest}), randint(2, kLongest + 1, {n})};
@@ -42,14 +44,14 @@ struct Recognizer : nn::ModuleOf<Recognizer> {
   nn::LSTM lstm{kFeatures, 48, {.batch_first = true, .bidirectional = true}};
   nn::Linear out{96, kSounds + 1};
   FIRN_MEMBERS(lstm, out)
-  /// Log-probabilities [steps, n, classes], as ctc_loss() has them.
+  /// Returns log-probabilities [steps, n, classes], as ctc_loss() takes them.
   Tensor forward(const Speech& s) {
     const Tensor y = lstm(s.features, nn::RecurrentInput{.lengths = s.steps}).output;
     return log_softmax(out(y)).transpose(0, 1);
   }
 };
 
-// The likeliest class of each step, without repetitions and blanks.
+// Returns the likeliest class of each step, without repetitions and blanks.
 static std::vector<std::vector<std::int64_t>> spell(const Tensor& log_probs, const Tensor& steps) {
   std::vector<std::vector<std::int64_t>> words;
   for (std::int64_t i = 0; i < steps.numel(); ++i) {
@@ -62,7 +64,7 @@ static std::vector<std::vector<std::int64_t>> spell(const Tensor& log_probs, con
   return words;
 }
 
-// Fewest insertions, deletions and substitutions that make a of b.
+// Returns the fewest insertions, deletions and substitutions that turn b into a.
 static std::size_t edits(const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;

@@ -1,5 +1,5 @@
 // Translation with attention (Bahdanau et al. 2015): an LSTM reads a string of digits, another
-// writes it backwards, each digit plus 3. Lengths differ, so what fills up a batch must not count:
+// writes it backwards, each digit plus 3. Lengths differ, so the padding of a batch must not count:
 // lengths go to the LSTM and to the attention, and ignore_index to the loss.
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +18,7 @@ struct Batch {
 static Batch draw(std::int64_t n) {
   const Tensor source = randint(0, 10, {n, kLongest}), place = arange(kLongest + 1);
   const Tensor lengths = randint(3, kLongest + 1, {n}), end = lengths.unsqueeze(1);
-  // Place i of the target is place length - 1 - i of the source. After its end nothing counts.
+  // Place i of the target is place length - 1 - i of the source. Places after its end do not count.
   const Tensor inside = lt(place, end), from = where(inside, end - 1 - place, 0);
   const Tensor moved = remainder(gather(source, 1, from) + 3, 10);
   const Tensor target = where(inside, moved, where(eq(place, end), kEnd, full({}, -100, i64)));
@@ -36,21 +36,21 @@ struct Translator : nn::ModuleOf<Translator> {
   Tensor read(const Batch& batch) {
     return encoder(source_words(batch.source), nn::RecurrentInput{.lengths = batch.lengths}).output;
   }
-  /// Logits [n, steps, words] after `words` [n, steps], and the decoder's state, which is replaced.
+  /// Returns logits [n, steps, words] after `words` [n, steps], and replaces the decoder's state.
   Tensor write(const Tensor& words, const Tensor& memory, const Tensor& lengths,
                nn::RecurrentInput& state) {
     const auto [y, h, c] = decoder(target_words(words), state);
     state = {.h = h, .c = c};
     return out(cat({y, look(y, memory, nn::SeenKeys{.lengths = lengths})}, -1));
   }
-  /// While it is trained, the decoder reads the words that it should have written.
+  /// In training, the decoder reads the words that it should have written.
   Tensor forward(const Batch& batch) {
     const std::int64_t n = batch.source.size(0);
     const Tensor before = maximum(batch.target.slice(1, 0, kLongest), 0.0);
     nn::RecurrentInput state;
     return write(cat({full({n, 1}, kStart, i64), before}, 1), read(batch), batch.lengths, state);
   }
-  /// The most likely words, one after the other: [n, 9].
+  /// Returns the most likely words, one after the other: [n, 9].
   Tensor translate(const Batch& batch) {
     const Tensor memory = read(batch);
     std::vector<Tensor> words = {full({batch.source.size(0), 1}, kStart, i64)};

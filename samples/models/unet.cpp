@@ -1,6 +1,6 @@
-// A U-Net (Ronneberger et al. 2015): which pixels belong to a disc? A square is as bright, so a
-// pixel needs its surroundings. Down by pooling, up by transposed convolutions, and what each size
-// has seen is handed across. Each step is made of two micro-batches.
+// A U-Net (Ronneberger et al. 2015) that finds the pixels of discs. A square is as bright, so a
+// pixel needs its surroundings. Pooling leads down, transposed convolutions lead up, and skip
+// connections pass each size across. Each step consists of two micro-batches.
 #include <cstdio>
 #include <cstdlib>
 
@@ -31,7 +31,7 @@ struct UNet : nn::Module {
   }
 };
 
-// n images with a square and two discs under noise, and the masks of the discs.
+// Returns n images with a square and two discs under noise, and the masks of the discs.
 static data::Sample blobs(std::int64_t n) {
   const Tensor at = arange(kSize, {.dtype = f32});
   Tensor bright = zeros({n, 1, kSize, kSize}), mask = bright;
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
   data::Loader loader(train_set, {.batch = 20, .shuffle = true, .seed = seed});
   UNet net;
   optim::AdamW opt(net.parameters(), {.lr = optim::cosine(5e-3, 210)});
-  // Overlap and single pixels count; a term for each image, and one for each pixel.
+  // The loss has a term for the overlap in each image, and one for each pixel.
   const auto loss = [](const Tensor& logits, const Tensor& mask) {
     const Loss overlap = dice_loss(sigmoid(logits), mask);
     return overlap + bce_with_logits(logits, mask).mean_per(overlap);

@@ -1,6 +1,6 @@
-// A vision transformer (Dosovitskiy et al. 2021): an image is cut into patches, patches are the
-// tokens of a transformer, and the mean of what it makes of them says which shape is drawn.
-// train::fit() runs the training, in bf16 where that is safe.
+// A vision transformer (Dosovitskiy et al. 2021): an image is cut into patches, which are the
+// tokens of a transformer. The mean of its outputs says which shape is drawn. train::fit() runs the
+// training, in bf16 where that is safe.
 #include <cstdio>
 #include <cstdlib>
 
@@ -28,7 +28,7 @@ struct VisionTransformer : nn::Module {
   }
 };
 
-// n noisy images of a disc, a square, a cross or a ring, of any size and at any place.
+// Returns n noisy images of a disc, a square, a cross or a ring, of any size and at any place.
 static data::TensorDataset shapes(std::int64_t n) {
   const Tensor label = randint(0, 4, {n});
   const Tensor radius = 4.0 + 2.0 * rand({n, 1, 1});

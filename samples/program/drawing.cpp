@@ -1,4 +1,4 @@
-// Makes strings; only predictions are printed.
+// Returns strings; only predictions are printed.
 #include "program/drawing.h"
 
 #include <unistd.h>
@@ -12,7 +12,8 @@
 namespace sample {
 namespace {
 
-/// A grey level of the 256-colour palette, in which 232 to 255 are a ramp without black and white.
+/// Returns a grey level of the 256-colour palette, in which 232 to 255 are a ramp without black and
+/// white.
 int palette(std::uint8_t pixel) { return 232 + pixel * 23 / 255; }
 
 std::string formatted(const char* format, double value) {

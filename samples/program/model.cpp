@@ -1,4 +1,4 @@
-// Knows no command line, so tests take the samples' models without one.
+// This file has no command line, so that tests can use the samples' models.
 #include "program/model.h"
 
 #include <utility>

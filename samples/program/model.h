@@ -1,4 +1,4 @@
-// A model as --precision, --load, --recompute and --exact want it.
+// Prepares a model according to --precision, --load, --recompute and --exact.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace sample {
 
-/// The dtype in which --precision holds parameters and gives samples to the model.
+/// Returns the dtype in which --precision holds parameters and gives samples to the model.
 firn::DType model_dtype(const std::string& precision);
-/// The dtype in which --precision computes, if it is not that of the parameters.
+/// Returns the dtype in which --precision computes, if it differs from that of the parameters.
 std::optional<firn::DType> autocast_dtype(const std::string& precision);
 
-/// While it lives, ops are those of --precision.
+/// While it exists, operations run in --precision.
 class PrecisionScope {
  public:
   explicit PrecisionScope(const std::string& precision) {
@@ -27,18 +27,18 @@ class PrecisionScope {
   std::optional<firn::Autocast> guard_;
 };
 
-/// model(x) in --precision.
+/// Returns model(x), computed in --precision.
 firn::Tensor output_of(firn::nn::Module& model, const firn::Tensor& x,
                        const std::string& precision);
 
-/// The model on `device`, with parameters in the dtype of --precision, the weights of --load if
-/// there is one, the checkpoints of --recompute, and batch norms that --exact allows. Throws
+/// Returns the model on `device`, with parameters in the dtype of --precision. It has the weights
+/// of --load if given, the checkpoints of --recompute, and batch norms that --exact allows. Throws
 /// IoError if the file belongs to another model.
 std::unique_ptr<firn::nn::Module> prepared(std::unique_ptr<firn::nn::Module> model,
                                            const Options& options, firn::Device device);
 
-/// Checkpoints of the model's blocks as --recompute names them: nothing, cheap or all. A model
-/// without blocks must be given nothing.
+/// Sets checkpoints of the model's blocks as --recompute names them: nothing, cheap or all. A model
+/// without blocks accepts only "nothing".
 void set_recompute(firn::nn::Module& model, const std::string& recompute);
 
 }  // namespace sample

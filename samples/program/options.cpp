@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMany = 1'000'000'000;
 
-/// "0:8,4:2"
+/// Parses "0:8,4:2".
 std::vector<std::pair<std::int64_t, std::int64_t>> parse_by_epoch(const std::string& text) {
   const std::string name = "--accumulate-schedule";
   std::vector<std::pair<std::int64_t, std::int64_t>> out;
@@ -57,7 +57,7 @@ std::size_t parse_memory(const std::string& text) {
 }
 
 /// Computes the micro-batch and the micro-batches per step from --batch, --micro-batch,
-/// --accumulate and --accumulate-schedule, any of which may be given.
+/// --accumulate and --accumulate-schedule, each of which is optional.
 struct BatchOptions {
   CLI::Option *batch, *micro, *accumulate, *schedule;
   std::int64_t samples = 64, steps = 1;
@@ -68,7 +68,7 @@ struct BatchOptions {
     const bool has_micro = micro->count() > 0;
     if (o.by_batches() && schedule->count() == 0 && accumulate->count() == 0) {
       o.batch = samples;
-      // Stages have as many micro-batches as keep all of them at work.
+      // There are enough micro-batches to keep all stages busy.
       const std::int64_t parts = std::int64_t{o.copies()} * o.pipeline;
       const std::int64_t part = (samples + parts - 1) / parts,
                          q = std::max<std::int64_t>(o.exact, 1);
@@ -102,11 +102,11 @@ struct BatchOptions {
     o.accumulate = {{0, per_step}};
   }
 
-  std::string many;  ///< what several samples are called
+  std::string many;  ///< plural of the name of a sample
 };
 
-/// What a model that ranks divide is refused with. Before the rest, for which the ranks make whole
-/// copies.
+/// Refuses the options that a sharded model does not support. It runs before the other checks,
+/// which assume that ranks have whole copies.
 void check_division(const Options& o) {
   if (!o.divided()) return;
   const auto n = [](int v) { return std::to_string(v); };
@@ -170,7 +170,7 @@ void check(const Options& o, bool has_loss_scale) {
     refuse("--epochs", "0 evaluates the weights of --load, and there is no --load");
 }
 
-/// What is neither the name of a file nor a number of ranks, nor how a batch is cut.
+/// Adds the options of steps: all except files, ranks and the division of a batch.
 void add_step_options(CLI::App& app, Options& o, const std::string& many) {
   app.add_option("--precision", o.precision,
                  "fp32; fp16 and bf16: the model is held in 16 bits, with FP32 masters; amp-fp16 "
@@ -286,7 +286,7 @@ void add_memory_options(CLI::App& app, Options& o, const About& about, std::stri
 
 int job_size() {
 #ifdef SAMPLE_HAS_MPI
-  // Open MPI; MPICH and those that come from it.
+  // The first variable is Open MPI's, the second that of MPICH and its derivatives.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (const char* size = std::getenv(name)) return std::atoi(size) > 1 ? std::atoi(size) : 1;
 #endif

@@ -9,7 +9,7 @@
 namespace sample {
 namespace {
 
-/// The options with so small micro-batches, and as many more of them.
+/// Returns the options with smaller micro-batches, and with more of them.
 Options cut(const Options& options, const Cut& cut) {
   Options o = options;
   o.micro_batch = cut.micro_batch;

@@ -16,7 +16,7 @@ using firn::train::Record;
 
 namespace {
 
-/// One line with the optimizer's description of a step and its changes in later epochs.
+/// Returns one line with the optimizer's description of a step and its changes in later epochs.
 std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {
   std::string text = firn::optim::describe(optimizer, o.batch > 0 ? o.batch : o.micro_batch);
   if (o.ranks > 1) text += ", " + std::to_string(o.ranks) + " ranks";

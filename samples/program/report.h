@@ -1,5 +1,5 @@
-// What a run says beside fit(): its set-up, its graph, its part of the log, and a hash of the
-// weights: two runs that print the same one have the same bits.
+// Prints what fit() does not: the set-up of a run, its graph, its part of the log, and a hash of
+// the weights. Two runs with equal hashes have equal bits.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace sample {
 
-/// Prints the set-up: set, model, run and step, a line each.
+/// Prints the set-up: set, model, run and step, one line each.
 void print_start(const Options& options, const Training& training, std::int64_t parameters,
                  const firn::optim::Optimizer& optimizer);
 /// Prints the nodes of a graph, one a line, and their number.
@@ -19,14 +19,14 @@ void print_graph(const std::vector<std::string>& nodes);
 /// Prints an error on stderr, on one line and without control bytes.
 void print_error(std::string message);
 
-/// What the log says of the program: its options and the set.
+/// Returns the settings in the log: the program's options and the set.
 firn::train::Record settings_of(const Options& options, const About& about, Training& training,
                                 std::int64_t parameters, std::int64_t samples);
 
-/// Whether this build can hash: it was compiled with OpenSSL.
+/// Returns true if this build can hash, because it was compiled with OpenSSL.
 bool can_hash() noexcept;
-/// SHA-256 of the elements of all parameters, in their order and row-major, as 64 hexadecimal
-/// digits. Throws Error unless can_hash().
+/// Returns the SHA-256 of the elements of all parameters, in their order and row-major, as 64
+/// hexadecimal digits. Throws Error unless can_hash().
 std::string hash_of(const firn::nn::Module& model);
 
 }  // namespace sample

@@ -1,4 +1,4 @@
-// The program of a sample: trains or tests, and says what came out.
+// The program of a sample: trains or tests, and reports the results.
 #include <unistd.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ struct Interrupted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The group of the processes that mpirun has started; that of one rank without it.
+/// Returns the group of the processes that mpirun has started; a group of one rank without mpirun.
 firn::dist::Group job_group() {
 #ifdef SAMPLE_HAS_MPI
   if (job_size() > 1) return firn::dist::mpi_group();
@@ -38,8 +38,8 @@ firn::dist::Group job_group() {
   return {};
 }
 
-/// The group in which `hosts` train: they themselves, or with --device cuda each on a device of its
-/// own. Processes of several machines take those of theirs in turn.
+/// Returns the group in which `hosts` train. With --device cuda, each rank has its own device, and
+/// processes of several machines take their machine's devices in turn. Otherwise it is `hosts`.
 firn::dist::Group training_group(const firn::dist::Group& hosts, firn::Device device) {
   if (hosts.size() == 1 || device.is_cpu()) return hosts;
 #ifdef SAMPLE_HAS_NCCL
@@ -67,7 +67,7 @@ void check_save_path(const std::string& path) {
     throw firn::IoError("save", path, "its folder is missing or cannot be written", "see --save");
 }
 
-/// The end of a run. `model` is the whole one; with a test, its results are the last lines.
+/// Ends a run. `model` is the whole model; with a test, its results are the last lines.
 void conclude(const Options& o, Training& training, firn::nn::Module& model, bool tested) {
   if (!o.save.empty()) {
     firn::io::save_safetensors(o.save, firn::io::state_of(model));
@@ -83,7 +83,7 @@ void conclude(const Options& o, Training& training, firn::nn::Module& model, boo
   std::fflush(stdout);
 }
 
-/// What fit() is asked for. `tested` is set by its evaluations.
+/// Returns the options of fit(), whose evaluations set `tested`.
 firn::train::FitOptions fit_options(const Options& o, const About& about, Training& training,
                                     const firn::dist::Group& group, bool& tested) {
   firn::train::FitOptions options{.epochs = o.epochs, .group = group};
@@ -108,7 +108,7 @@ firn::train::FitOptions fit_options(const Options& o, const About& about, Traini
 
 void train(const About& about, const Options& asked, Training& training, firn::Device device,
            const firn::dist::Group& group) {
-  const bool leads = group.rank() == 0;  // what is printed or written is so by one rank
+  const bool leads = group.rank() == 0;  // only one rank prints and writes
   if (asked.plan) {
     print_cuts(asked, plan_cuts(asked, training, about, device));
     return;
@@ -146,7 +146,7 @@ void train(const About& about, const Options& asked, Training& training, firn::D
                                 "; the same command with --resume goes on");
   std::optional<firn::optim::AveragedWeights> averaged;
   if (o.ema > 0) averaged.emplace(*optimizer);
-  if (!tested) evaluate(training, o.precision);  // resumed after the last epoch
+  if (!tested) evaluate(training, o.precision);  // the run was resumed after the last epoch
   const auto whole = divided != nullptr ? divided->whole() : nullptr;
   const firn::optim::WholeWeights here(*optimizer);
   if (leads) conclude(o, training, whole ? *whole : training.model(), true);
@@ -171,7 +171,7 @@ void train_or_test(Sample& sample, const Options& o) {
     return firn::dist::run_local(o.ranks, train_rank);
   if (o.epochs > 0) return train_rank(job);
 
-  // The loaded weights are used as they are.
+  // Without epochs, the loaded weights are used unchanged.
   firn::manual_seed(o.seed);
   const auto training = sample.training(o, device, job);
   const bool tests = sample.tests_loaded();
@@ -179,7 +179,7 @@ void train_or_test(Sample& sample, const Options& o) {
   conclude(o, *training, training->model(), tests);
 }
 
-/// Also prints the profile if the run is interrupted or fails.
+/// Runs with a profile, and prints it even if the run is interrupted or fails.
 void run_profiled(Sample& sample, const Options& o) {
   firn::Profile profile({.trace = o.profile});
   const auto finish = [&] {

@@ -1,4 +1,4 @@
-// No step waits for a number from the device.
+// No step in this file waits for a number from the device.
 #include "program/trainer.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ data::LoaderBatch first_of(Batches& batches) {
   throw firn::Error("trainer", "the set has no sample");
 }
 
-/// A test of the model: its loss and figures over batches. Made and used under NoGrad.
+/// A test of the model: its loss and figures over batches. It is made and used under NoGrad.
 class Test {
  public:
   Test(Training& training, const std::string& precision)
@@ -64,7 +64,7 @@ class Test {
   }
 
  private:
-  /// A divided model runs in micro-batches that keep all stages at work.
+  /// A sharded model runs in micro-batches that keep all stages busy.
   Tensor output_of(const Tensor& x) {
     if (training_.divided() == nullptr) return training_.model()(x);
     constexpr std::int64_t kParts = 4;
@@ -104,7 +104,7 @@ optim::Schedule make_schedule(const Options& o, std::int64_t samples, const std:
   if (o.schedule == "cosine") s = optim::cosine(o.lr, steps);
   if (o.schedule == "linear") s = optim::linear_schedule(o.lr, 0, steps);
   if (o.schedule == "one-cycle") s = optim::one_cycle(o.lr, steps);
-  // Two drops by a factor of ten, after one third and two thirds of the run.
+  // The rate drops by a factor of ten after one third and two thirds of the run.
   if (o.schedule == "step") s = optim::step_decay(o.lr, (steps + 2) / 3);
   return o.warmup > 0 ? optim::warmup(o.warmup, s) : s;
 }
@@ -206,7 +206,7 @@ void Trainer::begin() {
 }
 
 std::size_t Trainer::planned_peak(firn::Device device) {
-  std::optional<data::LoaderBatch> batch;  // made before, for a plan reads no file
+  std::optional<data::LoaderBatch> batch;  // made before, since a plan reads no file
   if (resident_ == nullptr) batch = first_of(batches_);
   const auto cycle = [&] {
     begin();

@@ -1,6 +1,5 @@
-// An autoencoder: curves of 32 points through a code of 3 numbers and back. The curves have three
-// hidden parameters, so three numbers are enough, and principal components of the same number are
-// not.
+// An autoencoder: curves of 32 points pass through a code of 3 numbers and back. The curves have
+// three hidden parameters, so three numbers are enough, while three principal components are not.
 #include <cstdio>
 
 #include "firn/firn.h"
@@ -14,7 +13,7 @@ struct Autoencoder : nn::Module {
   Tensor forward(const Tensor& x) override { return decoder(encoder(x)); }
 };
 
-// amplitude sin(frequency t + phase), a row each
+// Returns curves amplitude sin(frequency t + phase), one for each row.
 static Tensor curves(std::int64_t n) {
   const Tensor t = arange(32, {.step = 0.1, .dtype = f32});
   const Tensor amplitude = rand({n, 1}, {.low = 0.5, .high = 1.5});

@@ -1,4 +1,4 @@
-// A small GPT on characters: it learns a text by heart, and goes on from a beginning.
+// A small GPT on characters: it learns a text by heart, and continues it from its beginning.
 #include <cstdio>
 #include <string>
 

@@ -1,6 +1,6 @@
-// A convolutional network in bf16: where in the image is the bright spot? Weights are f32,
-// convolutions and products run in bf16 under Autocast. The statistics of BatchNorm are those of
-// whole steps.
+// A convolutional network in bf16 that finds the bright spot in an image. Weights are f32,
+// convolutions and products run in bf16 under Autocast. BatchNorm takes its statistics from whole
+// steps.
 #include <cstdio>
 
 #include "firn/firn.h"
@@ -18,7 +18,7 @@ struct Net : nn::Module {
   }
 };
 
-// Noise of 16 x 16 pixels with a spot of 3 x 3 in one quadrant, which is the label.
+// Returns noise of 16 x 16 pixels with a spot of 3 x 3 in one quadrant, which is the label.
 static std::pair<Tensor, Tensor> spots(std::int64_t n) {
   Tensor x = 0.5 * randn({n, 1, 16, 16});
   const Tensor label = argmax(rand({n, 4}));

@@ -1,6 +1,6 @@
 // Fine-tuning: a network that was trained for one task is loaded for another. Its body is frozen;
-// only a new last layer is trained, on few samples. Trained from scratch on as few, the network is
-// worse.
+// only a new last layer is trained, on few samples. A network trained from scratch on these samples
+// is worse.
 #include <cstdio>
 
 #include "firn/firn.h"
@@ -9,7 +9,7 @@ using namespace firn;
 
 static constexpr const char* kFile = "pretrained.safetensors";
 
-// Hidden features of x, of which both tasks are linear functions.
+// Returns hidden features of x; both tasks are linear functions of them.
 static Tensor features(const Tensor& x) {
   return cat({x.slice(1, 0, 4) * x.slice(1, 4, 8), abs(x.slice(1, 0, 4))}, 1);
 }
@@ -37,7 +37,7 @@ int main() {
   nn::MLP tuned({8, 128, 64, 1});
   const io::LoadReport report = io::load_safetensors(kFile, tuned, {.strict = false});
   tuned.set_requires_grad(false);
-  nn::Linear& head = tuned.layers.back();  // of another shape: the report says so, and it stays new
+  nn::Linear& head = tuned.layers.back();  // its shape differs, so it is not loaded and stays new
   head.set_requires_grad(true);
   optim::AdamW opt(head.parameters(), {.lr = 2e-2});
   steps_of(opt, tuned, few, second(few), 300);

@@ -1,5 +1,5 @@
 // A GAN: a generator learns to draw points on a ring from a critic that tells them from real ones.
-// Two optimizers, and train::fit() with a step of its own.
+// It has two optimizers, and train::fit() with a custom step.
 #include <cstdio>
 
 #include "firn/firn.h"
@@ -18,7 +18,7 @@ int main() {
   const auto step = [&](const data::LoaderBatch& batch) {
     const Tensor real = batch[0], fake = generator(randn({batch.size(), 8}));
     const Tensor yes = full({batch.size(), 1}, 1.0), no = zeros({batch.size(), 1});
-    const Loss on_real = bce_with_logits(critic(real), yes);  // named: C++ orders no operands of +
+    const Loss on_real = bce_with_logits(critic(real), yes);  // named, since C++ does not order +
     const Loss on_fake = bce_with_logits(critic(fake.detach()), no);
     opt_c.backward(on_real + on_fake);
     opt_c.step();
@@ -26,7 +26,7 @@ int main() {
     opt_g.backward(bce_with_logits(critic(fake), yes));
     opt_g.step();
   };
-  const auto off_ring = [&] {  // mean distance of what is generated to the ring
+  const auto off_ring = [&] {  // mean distance of generated points to the ring
     const Tensor radius = sqrt(sum(square(generator(randn({1000, 8}))), 1));
     return std::vector<metrics::Value>{{"off_ring", mean(abs(radius - 1.0)).item()}};
   };
@@ -37,7 +37,7 @@ int main() {
                  loader, step, {.epochs = 60, .evaluate = off_ring, .progress = false});
   const double after = report.last.value("off_ring");
 
-  // Not only one place of it: the four quadrants get points.
+  // The generator should cover the whole ring: all four quadrants get points.
   const NoGrad guard;
   const Tensor points = generator(randn({1000, 8}));
   const Tensor quadrant =

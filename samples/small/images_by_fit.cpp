@@ -1,15 +1,15 @@
 // A classifier of images trained by train::fit(): validation, a metric, early stopping, averages of
 // the weights.
 //
-// The images are made: ten patterns under noise. Those of FashionMNIST are one line,
-// data::load_fashion_mnist(), whose .train and .test an ImageDataset takes too.
+// The images are made from ten patterns under noise. data::load_fashion_mnist() loads those of
+// FashionMNIST in one line; an ImageDataset takes its .train and .test too.
 #include <cstdio>
 
 #include "firn/firn.h"
 
 using namespace firn;
 
-// n images u8 [14, 14] with labels 0 to 9: the pattern of the class, shifted and noisy.
+// Returns n images u8 [14, 14] with labels 0 to 9: the pattern of the class, shifted and noisy.
 static data::TensorDataset patterns(std::int64_t n, const Tensor& shapes) {
   const Tensor label = argmax(rand({n, 10}));
   const Tensor clean = index_select(shapes, 0, label);

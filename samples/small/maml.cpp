@@ -1,6 +1,6 @@
 // Learning to learn (MAML, Finn et al. 2017): a network whose weights are a good start for any sine
-// wave. The outer loss is that after one step of gradient descent, and is differentiated through
-// it.
+// wave. The outer loss is computed after one step of gradient descent, and is differentiated
+// through it.
 #include <cstdio>
 
 #include "firn/firn.h"
@@ -15,7 +15,7 @@ Tensor predict(const std::vector<Tensor>& w, const Tensor& x) {
   return linear(tanh(linear(h, w[2], w[3])), w[4], w[5]);
 }
 
-/// A wave of its own phase and height, at ten places.
+/// A sine wave with a random phase and height, at ten places.
 struct Task {
   Tensor height = rand({1}, {.low = 0.5, .high = 2.0}), phase = rand({1}, {.high = 3.14159});
   std::pair<Tensor, Tensor> draw() const {
@@ -28,7 +28,7 @@ Tensor error(const std::vector<Tensor>& w, const std::pair<Tensor, Tensor>& data
   return mean(square(predict(w, data.first) - data.second));
 }
 
-/// The weights after a step on ten places of the task.
+/// Returns the weights after a step on ten places of the task.
 std::vector<Tensor> adapted(const std::vector<Tensor>& w, const Task& task, bool create_graph) {
   const std::vector<Tensor> slope =
       grad({error(w, task.draw())}, w, {.create_graph = create_graph});
@@ -45,7 +45,7 @@ int main() {
   const std::vector<Tensor> w = {a.weight, a.bias, b.weight, b.bias, c.weight, c.bias};
   optim::Adam opt(w, {.lr = 2e-3});
 
-  const auto after_a_step = [&] {  // on tasks that were never seen
+  const auto after_a_step = [&] {  // the mean error on unseen tasks
     double sum = 0;
     for (int i = 0; i < 100; ++i) {
       const Task task;

@@ -1,6 +1,6 @@
-// Past a memory limit: a batch whose passes do not fit is cut into micro-batches, planned
-// beforehand or halved when memory runs out. The weights are those of a run without a limit, to
-// rounding.
+// Training below a memory limit: a batch whose passes do not fit is cut into micro-batches, planned
+// beforehand or halved when memory runs out. The weights equal those of a run without a limit, up
+// to rounding.
 #include <cstdio>
 
 #include "firn/firn.h"
@@ -42,7 +42,7 @@ int main() {
   const double apart = norm(free.weight - limited.weight).item() / norm(free.weight).item();
   std::printf("weights are %.1e apart\n", apart);
 
-  // Without a plan: memory runs out, and the batch is halved.
+  // Without a plan, memory runs out and the batch is halved.
   nn::MLP net({32, 512, 512, 4});
   optim::SGD opt(net.parameters(), {.lr = 0.2});
   release_cached_memory();

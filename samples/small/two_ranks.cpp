@@ -1,5 +1,5 @@
 // Ranks as threads: two ranks train one model on the halves of each batch. In exact mode their
-// weights have the bits of one rank's.
+// weights have the bits of a single rank's.
 #include <cstdio>
 
 #include "firn/firn.h"

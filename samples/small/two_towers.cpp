@@ -1,5 +1,5 @@
 // Several inputs: queries and documents of different widths meet in one space (InfoNCE). The loss
-// couples the samples of its batch, so a batch that is cut needs two passes: step_two_pass() gives
+// couples the samples of its batch, so a batch that is cut needs two passes. step_two_pass() gives
 // the gradient of the whole batch.
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// A Wasserstein GAN with gradient penalty (Gulrajani et al. 2017): the critic's gradient with
+// A Wasserstein GAN with gradient penalty (Gulrajani et al. 2017). The critic's gradient with
 // respect to its input is a part of its loss, so the loss is differentiated through a gradient.
 #include <cstdio>
 
@@ -10,7 +10,7 @@ int main() {
   manual_seed(4);
   nn::MLP generator({8, 64, 64, 2}), critic({2, 64, 64, 1});
   const std::int64_t n = 128, steps = 500, critic_steps = 3;
-  // Rates that fall to 0 end the game at rest; constant ones would let it circle on.
+  // Rates that fall to 0 let the game come to rest; with constant ones it would circle on.
   const auto rate = [](std::int64_t all) { return optim::linear_schedule(3e-3, 0, all); };
   optim::Adam opt_g(generator.parameters(), {.lr = rate(steps), .beta1 = 0.5, .beta2 = 0.9});
   optim::Adam opt_c(critic.parameters(),

@@ -18,7 +18,7 @@ inline std::string little_endian(std::uint64_t x, int count) {
   return out;
 }
 
-/// A message's bytes. Fields are written in the order of the calls.
+/// The bytes of a message. Fields are written in the order of the calls.
 class Message {
  public:
   Message& integer(int field, std::int64_t x) {

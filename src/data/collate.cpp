@@ -10,7 +10,7 @@
 namespace firn::data {
 namespace {
 
-/// The sizes of `x` that must agree: all, or all but the first.
+/// Returns the sizes of `x` that must agree: all, or all but the first.
 Shape common_shape(const Tensor& x, bool padded) {
   Shape shape = x.shape();
   if (padded && shape.size() > 0) shape[0] = 0;
@@ -40,7 +40,7 @@ void check_field(const char* op, std::span<const Sample> samples, std::size_t fi
   }
 }
 
-/// Row i of `to` [n, ...] becomes x, and zeros behind it.
+/// Copies x to row i of `to` [n, ...], with zeros after it.
 void put_row(const Tensor& x, std::size_t i, std::size_t row_bytes, char* to) {
   const Tensor row = contiguous(x);
   const std::size_t bytes = row.bytes();

@@ -1,4 +1,4 @@
-// What collate(), collate_padded(), sets and loaders have in common.
+// Functions that collate(), collate_padded(), data sets and loaders share.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace firn::data {
 
-/// While alive, this thread is as samples expect it, whatever the modes of the caller: on the CPU,
-/// without autograd, autocast and listeners, with memory accounted to Owner::data.
+/// While it exists, this thread has the modes that samples expect, for any modes of the caller. Its
+/// default device is the CPU, it has no autograd, autocast or listeners, and memory is accounted to
+/// Owner::data.
 class Surroundings {
  public:
   Surroundings() noexcept : owner_(Owner::data), host_(Device::cpu()) {}
@@ -24,13 +25,13 @@ class Surroundings {
   DeviceScope host_;
 };
 
-/// The batch of `samples`, see collate() and collate_padded(). Errors carry the name `op`, and call
-/// sample i by ids[i], or by i if `ids` is empty.
+/// Makes the batch of `samples`: see collate() and collate_padded(). Errors carry the name `op`,
+/// and call sample i by ids[i], or by i if `ids` is empty.
 Sample collate_samples(const char* op, std::span<const Sample> samples, bool padded,
                        std::span<const std::int64_t> ids);
 
-/// Runs fn(), which makes sample `index`. Throws SampleError for whatever it throws, but
-/// OutOfMemory as it is.
+/// Runs fn(), which makes sample `index`. Passes on OutOfMemory, and throws SampleError for every
+/// other exception.
 template <class Fn>
 Sample make_sample(std::int64_t index, Fn&& fn) {
   try {
@@ -49,7 +50,7 @@ Sample make_sample(std::int64_t index, Fn&& fn) {
   }
 }
 
-/// take(index) of `source`, with default_generator() as DatasetSource promises.
+/// Calls take(index) of `source`, with default_generator() as DatasetSource promises.
 Sample take_sample(const DatasetSource& source, std::int64_t index, const DrawContext& context);
 
 }  // namespace firn::data

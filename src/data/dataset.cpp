@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kOp = "Dataset";
 
-/// A set that is a function.
+/// A set whose samples a function makes.
 class Function : public DatasetSource {
  public:
   Function(std::int64_t size, std::function<Sample(std::int64_t)> get)

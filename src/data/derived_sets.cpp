@@ -1,4 +1,4 @@
-// Sets that are made of other sets.
+// Data sets that are derived from other data sets.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -49,10 +49,10 @@ Source mapped(const Dataset& set, Fn fn) {
   }
 }
 
-// ---- Sets whose samples are those of others ----
+// ---- Sets that select samples of other sets ----
 
-/// Runs fn(), which collects samples `theirs` of another set for `ours` of this. A SampleError gets
-/// this set's number.
+/// Runs fn(), which collects samples `theirs` of another set as `ours` of this set. Changes the
+/// number in a SampleError to this set's.
 template <class Fn>
 Sample collect_renumbered(std::span<const std::int64_t> theirs, std::span<const std::int64_t> ours,
                           Fn&& fn) {
@@ -65,7 +65,7 @@ Sample collect_renumbered(std::span<const std::int64_t> theirs, std::span<const 
   }
 }
 
-/// Samples of one set by a function of the index.
+/// Selects samples of one set by a function of the index.
 template <class Index>
 class Selected : public DatasetSource {
  public:
@@ -131,7 +131,7 @@ class Joined : public DatasetSource {
     return take_sample(*parts_[p], index - ends_[p], context.inner(1 + p));
   }
   Sample collect(std::span<const std::int64_t> indices, const DrawContext& context) const override {
-    // Row i of the batch is row place[i] of the batches of the parts, one after the other.
+    // Row i of the batch is row place[i] of the concatenated batches of the parts.
     std::vector<std::int64_t> place(indices.size());
     std::vector<Sample> batches;
     std::int64_t rows = 0;
@@ -184,7 +184,7 @@ Source joined(const std::vector<Dataset>& sets) {
   return std::make_shared<const Joined>(std::move(parts));
 }
 
-/// The parts of a random order that end at `ends`.
+/// Cuts a random order into parts that end at `ends`.
 std::vector<Dataset> cut(const Dataset& set, const std::vector<std::int64_t>& ends,
                          std::uint64_t seed) {
   const Permutation order(set.size(), seed_for(seed, Purpose::split));
@@ -227,7 +227,7 @@ std::vector<Dataset> random_split(const Dataset& set, std::span<const double> fr
     FIRN_CHECK(f >= 0 && std::isfinite(f), "random_split", "give shares of the set, from 0 to 1",
                "{} is no fraction", f);
     sum += f;
-    // Beyond 2^53 samples the product is rounded; it must not pass the end.
+    // Beyond 2^53 samples the product is rounded, and must not exceed n.
     const double end = std::round(std::min(sum, 1.0) * static_cast<double>(n));
     ends.push_back(end >= static_cast<double>(n) ? n : static_cast<std::int64_t>(end));
   }

@@ -183,7 +183,7 @@ ImageDataset::ImageDataset(const Dataset& set, const ImageOptions& options) try
 FIRN_OUT_OF_MEMORY("ImageDataset")
 
 const ImageOptions& ImageDataset::options() const {
-  source();  // throws if this was moved away
+  source();  // throws if this was moved from
   return images_->options();
 }
 

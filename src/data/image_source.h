@@ -1,4 +1,4 @@
-// The set behind an ImageDataset, and what ResidentBatches share with it.
+// The source of an ImageDataset, which ResidentBatches use too.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@ namespace firn::data {
 
 class ImageSource : public DatasetSource {
  public:
-  /// Throws Error unless the options make sense, for images of `set` if it is made of tensors.
+  /// Throws Error unless the options are valid. If `set` is made of tensors, also checks its
+  /// images.
   ImageSource(std::shared_ptr<const DatasetSource> set, const ImageOptions& options);
 
   std::int64_t size() const override { return set_->size(); }
@@ -20,21 +21,21 @@ class ImageSource : public DatasetSource {
   Sample collect(std::span<const std::int64_t> indices, const DrawContext& context) const override;
 
   const ImageOptions& options() const noexcept { return options_; }
-  /// The samples below as they are, images as bytes.
+  /// Returns the samples of the underlying set unchanged, with images as bytes.
   Sample bytes(std::span<const std::int64_t> indices, const DrawContext& context) const;
-  /// The fields below if they are tensors, else null.
+  /// Returns the fields of the underlying set if they are tensors, else null.
   const std::vector<Tensor>* tensors() const noexcept;
 
-  /// The augmentation of these u8 images [n, ...] in an epoch's draws.
+  /// Returns the augmentation of these u8 images [n, ...] with an epoch's draws.
   math::Augment augment(const Tensor& images, const DrawContext& context) const;
-  /// The shape of the pixels of `n` such images.
+  /// Returns the shape of the pixels of `n` such images.
   Shape batch_shape(const Tensor& images, std::int64_t n) const;
 
  private:
   void check_images(const Tensor& images) const;
 
   std::shared_ptr<const DatasetSource> set_;
-  const TensorSource* tensors_;  ///< set_, if it is one: its images are read where they are
+  const TensorSource* tensors_;  ///< set_, if it is a TensorSource: its images are read in place
   ImageOptions options_;
 };
 

@@ -10,12 +10,13 @@
 namespace firn::data {
 namespace {
 
-constexpr std::uint64_t kMultiplier = 0xD2B74407B1CE6E93u;  // of Philox-2x64 (Salmon et al. 2011)
+constexpr std::uint64_t kMultiplier = 0xD2B74407B1CE6E93u;  // from Philox-2x64 (Salmon et al. 2011)
 /// With halves of fewer than three bits a round would have too few different functions.
 constexpr int kLeastBits = 6;
 
-/// A hash of the left half. The key comes before the product, so that all of its bits count: a key
-/// that is added to the result has no more bits than the half.
+/// Hashes the left half. The key is applied before the product, so that all of its bits count. A
+/// key added to the result would have only as many bits as the half.
+/// key added to the result would have only as many bits as the half.
 std::uint64_t hashed(std::uint64_t left, std::uint32_t key) noexcept {
   const std::uint64_t product = kMultiplier * (left ^ key);
   return (product ^ product >> 32) >> 16;
@@ -50,7 +51,7 @@ std::int64_t Permutation::operator[](std::int64_t i) const noexcept {
   do {
     std::uint64_t left = x >> right_bits_, right = x & right_mask;
     for (const std::uint32_t key : keys_) {
-      // The bits that `right` has more become the low ones of the new right half.
+      // If `right` has one bit more, that bit becomes a low bit of the new right half.
       const std::uint64_t low = (left << wider | right >> left_bits_) & right_mask;
       left = (hashed(left, key) ^ right) & left_mask;
       right = low;

@@ -48,8 +48,8 @@ void check_labels(const Sample& batch) {
 
 }  // namespace
 
-/// A captured graph reads these tensors, so they stay in place: seek() writes into `order` and
-/// `cursor`.
+/// State of ResidentBatches. A captured graph reads its tensors, so they keep their memory: seek()
+/// writes into `order` and `cursor`.
 struct ResidentBatches::State {
   State(std::shared_ptr<const ImageSource> s, LoaderOptions o)
       : set(std::move(s)), options(checked(std::move(o))), positions(kOp, set->size(), options) {}
@@ -59,16 +59,16 @@ struct ResidentBatches::State {
   std::shared_ptr<const ImageSource> set;
   LoaderOptions options;
   Order positions;
-  Tensor images;          ///< u8 [n, ...], row-major, on the device like all that follow
+  Tensor images;          ///< u8 [n, ...], row-major; this and the next three are on the device
   Tensor labels;          ///< u8, i32 or i64 [n]
   Tensor order;           ///< i64 [n]
   Tensor cursor;          ///< i64 [3], see kernels/batch.h
-  LoaderPosition at;      ///< of the next sample
-  LoaderPosition before;  ///< the batch that was taken last
-  std::int64_t end = 0;   ///< of this epoch
+  LoaderPosition at;      ///< position of the next sample
+  LoaderPosition before;  ///< position before the last batch
+  std::int64_t end = 0;   ///< number of samples in this epoch
 
   void read();
-  /// Tells RollbackPoints of this thread where the position is.
+  /// Saves the position for RollbackPoints of this thread.
   static void about_to_move(const std::shared_ptr<State>& s) {
     runtime::before_change(Rollback::data, s.get(), [&s]() -> std::function<void()> {
       return [s, at = s->at, end = s->end] {
@@ -156,7 +156,7 @@ void ResidentBatches::State::go_to(LoaderPosition to, const Tensor& its_order) {
 }
 
 ResidentBatches::ResidentBatches(const ImageDataset& set, const LoaderOptions& options) try {
-  set.source();  // throws if it was moved away
+  set.source();  // throws if it was moved from
   const Surroundings plain;
   state_ = std::make_shared<State>(set.images_, options);
   State& s = *state_;
@@ -215,7 +215,7 @@ Batch ResidentBatches::next(std::int64_t count) try {
                       s.cursor.mutable_view(), o.mean, o.stddev,
                       s.set->augment(s.images, {s.options.seed, 0}), batch.x.mutable_view(),
                       batch.y.mutable_view(), current_stream(device));
-  // Every replay takes a batch too; if the work does not run after all, it is as if not taken.
+  // Every replay takes a batch too. If the replay is abandoned, the position goes back.
   runtime::on_replay(device, [state = state_, count] {
     state->require(count);
     State::about_to_move(state);

@@ -1,5 +1,5 @@
-// How the floor's random streams are kept apart from each other, and from the stream that
-// initialises weights from the same seed.
+// Separates the random streams of data from each other, and from the stream that initialises
+// weights from an equal seed.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ constexpr std::uint64_t scramble(std::uint64_t x) noexcept {
   return x ^ (x >> 31);
 }
 
-/// What a stream is for. Numbers from `inner` on are those of sets inside of other
-/// sets, those from `window` on of windows by length.
+/// Purpose of a stream. Numbers from `inner` on belong to sets inside other sets, and those from
+/// `window` on to windows by length.
 enum class Purpose : std::uint64_t {
   order = 1,
   sample = 2,

@@ -31,7 +31,7 @@ TensorSource::TensorSource(const std::vector<Tensor>& fields) {
 
 Sample TensorSource::get(std::int64_t index) const {
   Sample sample;
-  for (const Tensor& field : fields_) sample.push_back(field[index].clone());  // not to be edited
+  for (const Tensor& field : fields_) sample.push_back(field[index].clone());  // callers may write
   return sample;
 }
 

@@ -1,4 +1,4 @@
-// The set behind a TensorDataset.
+// The source of a TensorDataset.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ class TensorSource : public DatasetSource {
   Sample collect(std::span<const std::int64_t> indices, const DrawContext& context) const override;
 
   const std::vector<Tensor>& fields() const noexcept { return fields_; }
-  /// The rows `indices` of field f.
+  /// Returns the rows `indices` of field f.
   Tensor rows(std::size_t f, std::span<const std::int64_t> indices) const;
 
  private:

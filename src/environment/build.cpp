@@ -1,4 +1,5 @@
-// What CMake and the compiler know of this build. revision() is in a file that the build writes.
+// The facts that CMake and the compiler know of this build. The build writes the file with
+// revision().
 #include <string>
 
 #include "environment/parts.h"

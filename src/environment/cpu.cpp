@@ -19,7 +19,7 @@
 namespace firn::environment_parts {
 namespace {
 
-/// The value of the first line "name : value" of a file of /proc; empty if there is none.
+/// Returns the value of the first line "name : value" of a file of /proc; empty if there is none.
 std::string value_in(const char* file, const std::string& name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

@@ -1,4 +1,4 @@
-// The CUDA backend: what the build has, which devices there are, and the libraries it opens.
+// The CUDA backend: the build's part of it, the devices, and the libraries that it opens.
 #include <charconv>
 #include <fstream>
 #include <sstream>
@@ -15,7 +15,7 @@ namespace firn {
 namespace environment_parts {
 namespace {
 
-/// What the kernel's module says; empty if it is not loaded. Asks no library.
+/// Returns the version of the driver's kernel module; empty if it is not loaded. Asks no library.
 std::string driver_version() {
   std::ifstream in("/proc/driver/nvidia/version");
   std::string line;
@@ -100,7 +100,7 @@ bool Environment::Cuda::covers(const CudaDevice& device) const {
     const char* const end = architecture.data() + architecture.size();
     const auto [rest, error] = std::from_chars(architecture.data(), end, number);
     if (error != std::errc()) return true;
-    // CUDA's programming guide, "Binary Compatibility", "PTX Compatibility" and "Feature sets".
+    // See CUDA's programming guide, "Binary Compatibility", "PTX Compatibility" and "Feature sets".
     const std::string_view suffix(rest, static_cast<std::size_t>(end - rest));
     const bool same_major = number / 10 == device.major && number <= wanted;
     const bool exact = suffix.starts_with('a'), family = suffix.starts_with('f');

@@ -17,7 +17,7 @@ namespace firn {
 namespace environment_parts {
 namespace {
 
-/// Replaces `folder` in `text` where a whole name of a path ends with it.
+/// Replaces `folder` in `text` wherever it ends with a whole name of a path.
 void replace_folder(std::string& text, const std::string& folder, const std::string& by) {
   for (std::size_t at = 0; (at = text.find(folder, at)) != std::string::npos;) {
     const std::size_t end = at + folder.size();

@@ -1,4 +1,4 @@
-// The libraries that firn links. This file includes their headers for their versions alone.
+// The libraries that firn links. This file includes their headers only for their versions.
 #include <fmt/format.h>
 #include <zlib.h>
 
@@ -21,7 +21,7 @@
 namespace firn::environment_parts {
 namespace {
 
-/// A library that is linked; without a version the build does without it.
+/// Describes a linked library; an empty version means that the build does without it.
 Environment::Library linked(const char* name, const std::string& version) {
   Environment::Library library;
   library.name = name;
@@ -40,7 +40,7 @@ std::string png_version() {
 #endif
 }
 
-/// libjpeg has no function that says its version.
+/// Returns the version from the header, since libjpeg has no function for it.
 std::string jpeg_version() {
 #if !defined(FIRN_HAS_JPEG)
   return "";

@@ -1,4 +1,4 @@
-// The parts of environment(), a file each.
+// The parts of environment(), each in its own file.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace firn::environment_parts {
 
-/// Fills in what CMake and the compiler know.
+/// Returns the facts that CMake and the compiler know.
 Environment::Build build();
 Environment::Cpu cpu();
 Environment::Memory memory();
@@ -19,17 +19,17 @@ void add_ranks(Environment& e, const EnvironmentOptions& options);
 std::vector<Environment::DataSet> data_sets();
 std::vector<Environment::Variable> variables();
 
-/// The CPUs that a process's control groups grant (cpu.max of version 2, cpu.cfs_quota_us of
-/// version 1); 0: no limit. The files are those of control_groups().
+/// Returns the CPUs that a process's control groups grant (cpu.max of version 2, cpu.cfs_quota_us
+/// of version 1); 0: no limit. It reads the files of control_groups().
 double cpu_quota(const char* membership = "/proc/self/cgroup", const char* root = "/sys/fs/cgroup");
 
-/// Whether firn, one of its scripts or its tests reads the environment variable.
+/// Returns true if firn, one of its scripts or its tests reads the environment variable.
 bool is_known_variable(std::string_view name);
 
-/// Bytes that are no UTF-8 become "?".
+/// Replaces bytes that are not UTF-8 by "?".
 std::string as_utf8(std::string text);
-/// `text` fit for a log: the home folder becomes "~", another folder with the user's name
-/// "/USER", and bytes that are no UTF-8 become "?".
+/// Makes `text` fit for a log: the home folder becomes "~", another folder with the user's name
+/// "/USER", and bytes that are not UTF-8 become "?".
 std::string presentable(std::string text);
 
 }  // namespace firn::environment_parts

@@ -1,5 +1,5 @@
-// What ranks run over: MPI, which firn::mpi links, and NCCL, which firn::nccl opens. This library
-// links neither.
+// The libraries through which ranks communicate: MPI, which firn::mpi links, and NCCL, which
+// firn::nccl opens. This library links neither.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace {
 
 using Found = Environment::Found;
 
-/// The first executable file of that name in PATH.
+/// Returns the first executable file of that name in PATH.
 std::string program(const std::string& name) {
   const char* const path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");

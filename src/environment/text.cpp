@@ -1,4 +1,4 @@
-// An Environment as a page for people, and as JSON.
+// Writes an Environment as a page for readers, and as JSON.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -32,8 +32,8 @@ Record record(const Environment::CudaDevice& d);
 Record record(const Environment::DataSet& d);
 Record record(const Environment::Variable& v);
 
-/// The members of an object, in their order. A Record throws if a text is no UTF-8; a page about a
-/// machine that is not well does not: such bytes become "?".
+/// The members of an object, in their order. A Record throws if a text is not UTF-8. This class
+/// replaces such bytes by "?", so that a faulty machine still gets its page.
 class Object {
  public:
   Object& add(const char* name, const std::string& text) {

@@ -20,10 +20,10 @@
 namespace firn::environment_parts {
 namespace {
 
-/// What is wrong with the value; empty if nothing is. Throws Error too.
+/// Returns what is wrong with the value; empty if it is valid. May also throw Error.
 using Check = std::string (*)(const std::string& value);
 
-/// What this process has read already, or reads now: throws Error for a wrong word.
+/// Checks a setting that this process has read, or reads now; throws Error for a wrong word.
 template <auto& setting>
 std::string word(const std::string&) {
   setting();
@@ -86,7 +86,7 @@ constexpr std::array kKnown = {
     Known{"FIRN_TEST_DEVICE"},
 };
 
-/// Variables of others that change threads, devices or instruction sets.
+/// Variables of other programs that change threads, devices or instruction sets.
 constexpr std::array<std::string_view, 8> kOfOthers = {
     "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "DNNL_MAX_CPU_ISA", "GOMP_CPU_AFFINITY",
     "OMP_NUM_THREADS",      "OMP_PLACES",           "OMP_PROC_BIND",    "ONEDNN_MAX_CPU_ISA"};
@@ -97,7 +97,8 @@ const Known* find(std::string_view name) {
   return known == kKnown.end() ? nullptr : known;
 }
 
-/// Insertions, deletions and replacements that make one text of the other (Levenshtein 1966).
+/// Returns the number of insertions, deletions and replacements that turn one text into the other
+/// (Levenshtein 1966).
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -113,7 +114,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// A known name that `name` was probably meant to be; empty if none is near.
+/// Returns the known name that is closest to `name`; empty if none is near.
 std::string closest(std::string_view name) {
   constexpr std::size_t kNear = 3;
   std::size_t least = kNear + 1;

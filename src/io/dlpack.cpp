@@ -26,7 +26,7 @@ constexpr bool kVersioned = std::is_same_v<Managed, DLManagedTensorVersioned>;
 
 // ---- Dtypes and devices ----
 
-/// The elements of each dtype, in the order of DType.
+/// DLPack's type for each DType, in the order of DType.
 constexpr DLDataType kTypes[] = {
     {kDLFloat, 16, 1},   // f16
     {kDLBfloat, 16, 1},  // bf16
@@ -44,7 +44,7 @@ constexpr DLDataType kTypes[] = {
 };
 static_assert(std::size(kTypes) == static_cast<std::size_t>(kDTypes));
 
-/// "int16", "float32x4", "type code 9 of 8 bits".
+/// Returns "int16", "float32x4", "type code 9 of 8 bits".
 std::string in_words(const DLDataType& t) {
   constexpr const char* names[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
   std::string text = t.code < std::size(names)
@@ -66,7 +66,7 @@ DType dtype_of_elements(const char* op, const DLDataType& t) {
 }
 
 Device device_of_memory(const char* op, const DLDevice& d) {
-  // All memory of the host is one device, whatever number the other library gives it.
+  // All memory of the host is one device, for any number that the other library gives it.
   if (d.device_type == kDLCPU || d.device_type == kDLCUDAHost) return Device::cpu();
   FIRN_CHECK(d.device_type == kDLCUDA, op, "copy it to the CPU or to CUDA in the other library",
              "the device is of type {}; firn knows 1 (CPU), 2 (CUDA) and 3 (pinned by CUDA)",
@@ -82,7 +82,7 @@ Device device_of_memory(const char* op, const DLDevice& d) {
 
 enum class To { other, firn };
 
-/// Work that one side has queued comes before what the other side, `to`, queues from now on.
+/// Orders work: the side `to` runs what it queues from now on after what the other side has queued.
 /// `stream` is the other library's; null is CUDA's default stream.
 void hand_over(Device device, void* stream, To to) {
   if (device.is_cpu()) return;
@@ -99,16 +99,15 @@ void hand_over(Device device, void* stream, To to) {
 template <class Fn>
 void at_end(Device device, Fn&& fn) noexcept {
   try {
-    // What a capture reads is kept alive by the user (firn/runtime/graph.h), so no order is
-    // missing.
+    // The user keeps alive what a capture reads (firn/runtime/graph.h), so no order is missing.
     if (device.is_cuda() && !runtime::capturing(device)) fn();
-  } catch (...) {  // CUDA has failed, and its next call says so again
+  } catch (...) {  // CUDA has failed, and its next call reports that again
   }
 }
 
 // ---- Out ----
 
-/// What firn gives away: the struct, and what it points at.
+/// Exported tensor: the struct, and the data that it points to.
 template <class Managed>
 struct Given {
   Given(const TensorImpl& t, void* other)
@@ -175,7 +174,7 @@ Managed* give(const char* op, const Tensor& t, void* stream) {
 
 // ---- In ----
 
-/// What a struct says. Elements lie in `bytes` bytes from view.data on.
+/// Contents of a struct. The elements are within `bytes` bytes from view.data on.
 struct Seen {
   View view;
   std::size_t bytes = 0;
@@ -196,7 +195,7 @@ Seen look_at(const char* op, const DLTensor& t) {
   v.strides = contiguous_strides(v.shape);
   if (elements == 0) return seen;
   if (t.strides)
-    for (int i = 0; i < t.ndim; ++i)  // along a size of 1 no step is taken
+    for (int i = 0; i < t.ndim; ++i)  // the stride of an axis of size 1 is not used
       if (v.shape[i] > 1) v.strides[i] = t.strides[i];
   for (const std::int64_t stride : v.strides)
     FIRN_CHECK(stride >= 0, op, "make a contiguous copy in the other library",
@@ -219,7 +218,7 @@ Seen look_at(const char* op, const DLTensor& t) {
   return seen;
 }
 
-/// The storage that firn has given away as `managed`, if the elements lie in it; else null.
+/// Returns the storage that firn exported as `managed` if it contains the elements, else null.
 template <class Managed>
 Ref<Storage> own_storage(const Managed& managed, const Seen& seen) {
   if (managed.deleter != &Given<Managed>::destroy) return {};
@@ -232,7 +231,7 @@ Ref<Storage> own_storage(const Managed& managed, const Seen& seen) {
   return inside ? storage : Ref<Storage>();
 }
 
-/// What firn has taken: the handle of a Storage.
+/// Imported tensor: the handle of a Storage.
 template <class Managed>
 struct Taken {
   static void release(void* handle, std::size_t) noexcept {
@@ -273,7 +272,7 @@ Tensor take(const char* op, Managed* managed, void* stream) {
     const auto offset = static_cast<std::size_t>(static_cast<const char*>(v.data) -
                                                  static_cast<const char*>(storage->data()));
     Tensor t = over(std::move(storage), v, offset);
-    // A view that repeats elements cannot be written to, with firn as elsewhere.
+    // A view that repeats elements cannot be written to in firn either, so it needs no copy.
     if (read_only && !may_repeat(v.shape, v.strides)) t = clone(t);
     delete_dlpack(managed);
     return t;

@@ -1,14 +1,14 @@
 // The structs of DLPack, by which libraries in one process exchange tensors. Layout and numbers are
 // those of the specification, include/dlpack/dlpack.h of https://github.com/dmlc/dlpack, version
-// 1.1. They carry the names of the specification, and so need no cast where other code has its
-// header. Within major version 1 the layout does not change.
+// 1.1. The names are those of the specification too, so other code that has its header needs no
+// cast. Within major version 1 the layout does not change.
 #pragma once
 
 #include <cstdint>
 
 struct DLPackVersion {
-  std::uint32_t major;  ///< another one: another layout after `flags`
-  std::uint32_t minor;  ///< more numbers in the enumerations
+  std::uint32_t major;  ///< a new one changes the layout after `flags`
+  std::uint32_t minor;  ///< a new one adds numbers to the enumerations
 };
 
 enum DLDeviceType : std::int32_t {
@@ -35,7 +35,7 @@ struct DLDevice {
   std::int32_t device_id;
 };
 
-/// Among the floats of 8 bits and fewer, 7 to 17, those that firn has.
+/// The floats of 8 bits and fewer have the codes 7 to 17; the enum has only firn's.
 enum DLDataTypeCode {
   kDLInt = 0,
   kDLUInt = 1,
@@ -61,7 +61,7 @@ struct DLTensor {
   DLDataType dtype;
   std::int64_t* shape;
   std::int64_t* strides;      ///< in elements; null: row-major without gaps
-  std::uint64_t byte_offset;  ///< of the first element, from `data` on
+  std::uint64_t byte_offset;  ///< offset of the first element from `data`
 };
 
 /// The form before version 1.0. It has neither a version nor flags.

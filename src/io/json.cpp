@@ -55,14 +55,14 @@ std::uint64_t JsonReader::number() {
   return value;
 }
 
-/// One digit or more.
+/// Reads one digit or more.
 void JsonReader::digits(const char* expected) {
   const std::size_t first = at_;
   while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
   if (at_ == first) fail(fmt::format("expected {}", expected));
 }
 
-/// The same without zeros in front.
+/// Reads one digit or more without leading zeros.
 void JsonReader::whole(const char* expected) {
   const std::size_t first = at_;
   digits(expected);
@@ -82,7 +82,7 @@ bool JsonReader::scalar(std::string_view& value) {
 }
 
 void JsonReader::skip_value(int depth) {
-  // Deeper than any index; the recursion is bounded by it.
+  // The limit bounds the recursion; no index is nested as deep.
   if (depth == 32) fail("lists and objects are nested more than 32 deep");
   switch (peek()) {
     case '"':
@@ -103,7 +103,7 @@ void JsonReader::skip_value(int depth) {
   }
 }
 
-/// A number, true, false or null.
+/// Skips a number, true, false or null.
 void JsonReader::skip_literal() {
   for (const std::string_view word : {"true", "false", "null"}) {
     if (std::string_view(text_).substr(at_).starts_with(word)) {
@@ -134,12 +134,12 @@ void JsonReader::begin_object() const {
   if (text_.empty() || text_.front() != '{') fail("expected '{'");
 }
 
-/// The decoded text is never longer, so escapes are decoded in place.
+/// Decodes escapes in place, since the decoded text is never longer.
 std::string_view JsonReader::string() {
   expect('"');
   const std::size_t first = at_;
   std::size_t end = first;
-  // Bytes without an escape: where they are now, and where they were.
+  // Bytes without an escape: their position now, and before the decoding.
   std::size_t plain = end, plain_at = at_;
   const auto check_plain = [&] {
     const std::size_t bad = not_utf8(std::string_view(text_).substr(plain, end - plain));
@@ -162,7 +162,7 @@ std::string_view JsonReader::string() {
   return std::string_view(text_).substr(first, end - first);
 }
 
-/// What follows a backslash. Errors are about that one.
+/// Decodes the text after a backslash. Errors name the position of the backslash.
 void JsonReader::escape(std::size_t& end) {
   const std::size_t begin = at_ - 1;
   static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
@@ -226,7 +226,7 @@ void JsonReader::skip_space() {
     ++at_;
 }
 
-/// The next character after white space; NUL at the end.
+/// Returns the next character after white space; NUL at the end.
 char JsonReader::peek() {
   skip_space();
   return at_ < text_.size() ? text_[at_] : '\0';

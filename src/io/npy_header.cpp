@@ -32,7 +32,7 @@ void read_part(InputFile& in, void* to, std::size_t bytes, const char* what) {
           "the file is truncated; fetch it again");
 }
 
-/// Reads what numpy.lib.format writes: strings, True, False, and a tuple of integers.
+/// Reads the values that numpy.lib.format writes: strings, True, False, and a tuple of integers.
 class HeaderReader {
  public:
   HeaderReader(const char* op, const std::string& path, const std::string& text,
@@ -134,7 +134,7 @@ class HeaderReader {
           __builtin_add_overflow(value, static_cast<std::uint64_t>(text_[at_] - '0'), &value))
         fail(at_, "a number does not fit in 64 bits");
     if (at_ == first) fail(at_, "expected a whole number");
-    if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // NumPy under Python 2 wrote it
+    if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // NumPy under Python 2 wrote the L
     return value;
   }
 
@@ -148,7 +148,7 @@ class HeaderReader {
     fail(at_, "expected True or False");
   }
 
-  /// Neither a key nor a dtype needs an escape.
+  /// Reads a string without escapes, which neither a key nor a dtype needs.
   std::string_view string() {
     const char quote = accept('\'') ? '\'' : '"';
     if (quote == '"') expect('"');

@@ -1,4 +1,4 @@
-// The header of a .npy file: a Python dictionary, of which only what NumPy writes is understood.
+// The header of a .npy file: a Python dictionary. Only the forms that NumPy writes are understood.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct NpyHeader {
 /// Reads the beginning of a file, up to the elements. Throws IoError, naming the byte of the file.
 NpyHeader read_npy_header(const char* op, InputFile& in);
 
-/// The whole beginning of a file of version 1.0, up to the elements: 64 bytes or a multiple. Throws
-/// Error for bf16.
+/// Returns the beginning of a file of version 1.0, up to the elements, in a multiple of 64 bytes.
+/// Throws Error for bf16.
 std::string npy_header(const char* op, DType dtype, const Shape& shape);
 
 }  // namespace firn::io

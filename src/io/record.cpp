@@ -11,11 +11,11 @@ namespace {
 
 constexpr const char* kOp = "Record";
 
-/// As JSON: the fewest digits that are read as the same double.
+/// Returns a JSON number with the fewest digits that are read as the same double.
 std::string json_number(double value) {
   if (!std::isfinite(value)) return "null";
   std::string text = fmt::format("{}", value);
-  // Readers would take whole numbers as integers, which have no -0.
+  // Readers would take a number without ".0" as an integer, and an integer cannot be -0.
   if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
   return text;
 }
@@ -55,7 +55,7 @@ Record& Record::member(std::string_view name, std::string_view json) try {
   std::string text = json_text(name) + ':';
   text += json;
   members_.reserve(members_.size() + text.size() + 1);
-  names_.emplace_back(name);  // the last that may fail
+  names_.emplace_back(name);  // the last operation that may fail
   if (!members_.empty()) members_ += ',';
   members_ += text;
   return *this;

@@ -1,4 +1,4 @@
-// What the JSON of a header has to be.
+// Parses and checks the JSON of a header.
 #include "io/safetensors_header.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ constexpr std::pair<std::string_view, DType> kNames[] = {
     {"I16", DType::i16},         {"U16", DType::u16},        {"U32", DType::u32},
     {"F8_E4M3", DType::f8_e4m3}, {"F8_E5M2", DType::f8_e5m2}};
 
-/// More are no shape that any program writes.
+/// No program writes a shape with more axes.
 constexpr std::size_t kMostAxes = 1000;
 
 class HeaderReader {

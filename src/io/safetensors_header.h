@@ -25,7 +25,8 @@ struct Entry {
   DType dtype = DType::f32;
   Shape shape;
   std::uint64_t begin = 0, end = 0;  ///< byte range, counted from the end of the header
-  /// Why no tensor can have it: a dtype that firn lacks, or too many axes. Empty: one can.
+  /// Reason why no tensor can hold it: a dtype that firn lacks, or too many axes. Empty: a tensor
+  /// can.
   std::string foreign = {};
 };
 
@@ -42,7 +43,7 @@ struct Header {
 /// entry are skipped, and metadata may be null. The caller checks the byte ranges of the tensors.
 Header parse_header(const JsonSource& source, std::string& text);
 
-/// The format's name of a dtype: "F32".
+/// Returns the format's name of a dtype, such as "F32".
 std::string_view safetensors_name(DType t);
 
 }  // namespace firn::io

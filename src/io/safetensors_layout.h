@@ -10,7 +10,7 @@
 namespace firn::io {
 
 struct SafetensorsLayout {
-  std::vector<const NamedTensor*> order;  ///< as their bytes follow each other
+  std::vector<const NamedTensor*> order;  ///< in the order of their bytes
   std::string header;
 };
 
@@ -22,7 +22,7 @@ SafetensorsLayout layout_of(const char* op, std::span<const NamedTensor> tensors
                             std::span<const Metadata> metadata);
 /// Writes the file atomically. Throws IoError.
 void write_safetensors(const char* op, const std::string& path, const SafetensorsLayout& layout);
-/// The elements in row-major order on the CPU; `t` itself if it is that.
+/// Returns the elements in row-major order on the CPU, which is `t` itself if it is so already.
 Tensor on_cpu(const Tensor& t);
 
 }  // namespace firn::io

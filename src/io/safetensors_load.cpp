@@ -52,7 +52,7 @@ void check_values_fit(const std::string& path, std::string_view name, const Tens
   }
 }
 
-/// "a, b, c" with at most kMostListed names; "none" for none.
+/// Returns "a, b, c" with at most kMostListed names; "none" for an empty list.
 template <class List, class TextOf>
 std::string listed(const List& list, const TextOf& text_of) {
   constexpr std::size_t kMostListed = 500;
@@ -123,7 +123,7 @@ class Loader {
   std::string name_in_file(const Item& item) const { return std::string(item.entry->name); }
   bool takes_part(const std::string& name) const { return !options_.only || options_.only(name); }
 
-  /// The file's tensors under their names in the module.
+  /// Maps the file's tensors to their names in the module.
   void name_sources() {
     bool any = false;
     for (const Item& item : files_.items()) {
@@ -147,7 +147,7 @@ class Loader {
                                 quoted_for_message(files_.items().front().entry->name)));
   }
 
-  /// The module's own tensors. Names of one tensor are a group, under the first.
+  /// Pairs the module's own tensors. Several names of one tensor are a group, under the first name.
   void pair(const nn::detail::TreeModule& m) {
     std::vector<const nn::detail::TreeTensor*> of_cycle;
     const std::size_t before = report.loaded.size();
@@ -165,7 +165,7 @@ class Loader {
         report.missing.push_back(t.path);
       }
     }
-    // What a cycle has pooled belongs to the state that is replaced.
+    // Values that a cycle has pooled belong to the state that is replaced, so they become zeros.
     if (report.loaded.size() == before) return;
     for (const auto* t : of_cycle) pairs_.push_back({t->path, t->tensor, nullptr});
   }
@@ -187,7 +187,8 @@ class Loader {
     }
   }
 
-  /// A further name of a tensor: the file may have it in place of the first, or beside it.
+  /// Pairs a further name of a tensor: the file may have it in place of the first name, or in
+  /// addition.
   void pair_tied(const nn::detail::TreeTensor& t) {
     const auto found = sources_.find(t.path);
     if (found == sources_.end() || !takes_part(t.path)) return;
@@ -221,7 +222,7 @@ class Loader {
       if (!source.used) report.unexpected.push_back(name_in_file(*source.item));
   }
 
-  /// The order of state_of().
+  /// Sorts names in the order of state_of().
   void parameters_first(std::vector<std::string>& names) const {
     std::stable_partition(names.begin(), names.end(),
                           [&](const std::string& name) { return !buffers_.contains(name); });

@@ -31,10 +31,10 @@ constexpr const char* kOp = "save_safetensors_shards";
 using nn::NamedTensor;
 using Shard = std::span<const NamedTensor>;
 
-/// Files that are removed again unless the index has been written.
+/// Files that the destructor removes unless the index has been written.
 class Written {
  public:
-  /// Call before the file exists, so that nothing can fail after.
+  /// Must be called before the file exists, so that nothing can fail afterwards.
   void add(const std::string& path) { paths_.push_back(path); }
   void keep() noexcept { paths_.clear(); }
   Written() = default;
@@ -48,7 +48,8 @@ class Written {
   std::vector<std::string> paths_;
 };
 
-/// Throws IoError if that cannot be told: the file of an old model would count as a free name.
+/// Throws IoError if the lookup fails; otherwise the file of an old model would count as a free
+/// name.
 bool exists(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return true;
@@ -56,7 +57,7 @@ bool exists(const std::string& path) {
   throw IoError(kOp, path, fmt::format("cannot be looked up: {}", std::strerror(errno)));
 }
 
-/// Divides the tensors, in their order.
+/// Divides the tensors into shards, in their order.
 std::vector<Shard> divided(std::span<const NamedTensor> tensors, std::uint64_t most) {
   std::vector<Shard> shards;
   std::uint64_t bytes = 0;
@@ -74,7 +75,8 @@ std::vector<Shard> divided(std::span<const NamedTensor> tensors, std::uint64_t m
   return shards;
 }
 
-/// "model-00001-of-00003.safetensors" and so on; with "-r2", "-r3", ... if one of them is there.
+/// Returns "model-00001-of-00003.safetensors" and so on, with "-r2", "-r3", ... if such a file
+/// exists.
 std::vector<std::string> free_names(const std::string& folder, std::size_t count) {
   for (int revision = 1;; ++revision) {
     const std::string stem = revision == 1 ? "model" : fmt::format("model-r{}", revision);
@@ -88,7 +90,7 @@ std::vector<std::string> free_names(const std::string& folder, std::size_t count
   }
 }
 
-/// Files that an index names. Throws IoError if it cannot be read.
+/// Returns the files that an index names. Throws IoError if it cannot be read.
 std::set<std::string> files_of_index(const std::string& path) {
   std::set<std::string> files;
   std::string text;
@@ -100,10 +102,10 @@ bool is_shard(std::string_view file) {
   return file.starts_with("model-") && file.ends_with(".safetensors");
 }
 
-/// The index that a folder has, and the files that it names.
+/// The index in a folder, and the files that it names.
 struct OldIndex {
   std::set<std::string> files;
-  std::string text;  ///< empty: there is none, or it cannot be read and what it names stays
+  std::string text;  ///< empty: no index, or an unreadable one whose files stay
 };
 
 OldIndex old_index(const std::string& path) {
@@ -120,9 +122,9 @@ OldIndex old_index(const std::string& path) {
   return old;
 }
 
-/// Removes what savers left that died: files that they were writing, since their names may not come
-/// up again, and whole shards that no index names. A saver that dies leaves a temporary index with
-/// the names of its shards, or one with those that its own index replaced.
+/// Removes the files that killed savers left. These are files being written, whose names may not be
+/// used again, and whole shards that no index names. A killed saver leaves a temporary index with
+/// the names of its shards, or with those that its own index replaced.
 void remove_leftovers(const std::string& prefix, const OldIndex& old) {
   AtomicFile::remove_leftovers(prefix, is_shard);
   if (old.text.empty() && exists(prefix + std::string(kIndexName))) return;
@@ -180,8 +182,8 @@ std::string save_safetensors_shards(const std::string& folder, std::span<const N
              "the index takes {} bytes; it may have at most {}", index.size(), kLongestHeader);
 
   Written written;
-  // Says, if this process dies between the new index and the removal of the old shards, which those
-  // are. It never becomes the index.
+  // If this process dies between the new index and the removal of the old shards, this file names
+  // the old shards. It never becomes the index.
   std::optional<AtomicFile> names_of_old;
   if (!old.text.empty()) {
     names_of_old.emplace(kOp, index_path);

@@ -1,4 +1,4 @@
-// The index of a model that is divided into several safetensors files.
+// The index of a model that is sharded into several safetensors files.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace firn::io {
 
-/// What a folder's index and an undivided model are called (huggingface.co/docs/safetensors).
+/// File names of a folder's index and of an unsharded model (huggingface.co/docs/safetensors).
 inline constexpr std::string_view kIndexName = "model.safetensors.index.json";
 inline constexpr std::string_view kModelName = "model.safetensors";
 /// The key of an index's metadata that holds the bytes of all tensors.
 inline constexpr std::string_view kTotalSize = "total_size";
 
-/// Names point into the text of the index.
+/// A parsed index. Its names point into the text of the index.
 struct ShardIndex {
   struct Weight {
     std::string_view name, file;

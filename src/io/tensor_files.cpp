@@ -25,7 +25,7 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/// The file that a folder stands for; any other path as it is.
+/// Returns the file that a folder stands for; returns any other path unchanged.
 std::string file_of(const std::string& path) {
   if (path.find('\0') != std::string::npos || !is_folder(path)) return path;
   const std::string folder = path.back() == '/' ? path : path + "/";
@@ -34,8 +34,8 @@ std::string file_of(const std::string& path) {
   return path;
 }
 
-/// Whether a file of this name is an index. A safetensors file may have any name, but its first
-/// eight bytes are a number that no text begins with.
+/// Returns true if a file of this name is an index. A safetensors file may have any name, but no
+/// text begins with the number in its first eight bytes.
 bool is_index(const char* op, const std::string& path) {
   if (!path.ends_with(".json")) return false;
   InputFile file(op, path);
@@ -213,7 +213,7 @@ std::vector<std::size_t> TensorFiles::order_of_bytes() const {
 
 std::vector<NamedTensor> TensorFiles::read_all() const {
   std::vector<NamedTensor> tensors(items_.size());
-  for (const Item& item : items_)  // before elements are read
+  for (const Item& item : items_)  // throws before elements are read
     if (!item.entry->foreign.empty()) item.read();
   for (const std::size_t i : order_of_bytes())
     tensors[i] = {std::string(items_[i].entry->name), items_[i].read()};
@@ -240,7 +240,7 @@ const Entry& entry_of(const detail::TensorFiles& files, const std::string& name)
   return *item->entry;
 }
 
-/// The same of one that a tensor can have.
+/// Returns the entry like entry_of(), but throws IoError if no tensor can hold it.
 const Entry& own_entry_of(const detail::TensorFiles& files, const std::string& name) {
   const Entry& entry = entry_of(files, name);
   if (!entry.foreign.empty())

@@ -1,5 +1,5 @@
-// One or several safetensors files with their headers parsed: what SafetensorsFile and
-// load_safetensors() read.
+// One or several safetensors files with their headers parsed, for SafetensorsFile and
+// load_safetensors().
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class TensorFile {
 
   const std::vector<Entry>& entries() const noexcept { return header_.entries; }
   const Header& header() const noexcept { return header_; }
-  /// The header as the file has it; parsing has decoded names in `text_`.
+  /// The header with the bytes of the file; parsing has decoded names in `text_`.
   std::string header_text() const;
   Tensor read(const Entry& e) const;
 
@@ -30,15 +30,15 @@ class TensorFile {
   void check_booleans(const Entry& e, const Tensor& t) const;
 
   InputFile file_;
-  std::string text_;  ///< what the header points into
+  std::string text_;  ///< text that the header points into
   Header header_;
-  std::uint64_t data_ = 0;  ///< where the elements begin in the file
-  Ref<Storage> map_;        ///< null: read
+  std::uint64_t data_ = 0;  ///< position in the file at which the elements begin
+  Ref<Storage> map_;        ///< mapped file; null: the file is read
 };
 
 class TensorFiles {
  public:
-  /// Errors are those of `op`.
+  /// Errors name `op`.
   TensorFiles(const char* op, const std::string& path, bool map);
 
   /// A tensor and the file that has it.
@@ -48,13 +48,13 @@ class TensorFiles {
     Tensor read() const { return file->read(*entry); }
   };
   const std::vector<Item>& items() const noexcept { return items_; }
-  /// Null if there is none.
+  /// Returns null if no tensor has this name.
   const Item* find(std::string_view name) const noexcept;
   /// Positions of items(), file by file, in the order of bytes.
   std::vector<std::size_t> order_of_bytes() const;
   std::vector<NamedTensor> read_all() const;
   std::vector<Metadata> metadata() const;
-  /// The file or the index, as the caller named it or as the folder has it.
+  /// Path of the file or the index, as the caller gave it or as the folder has it.
   const std::string& path() const noexcept { return path_; }
 
  private:

@@ -1,5 +1,5 @@
-// Factors of matrices: Cholesky, QR, singular values, eigenvalues; and norms by them. Forward is a
-// kernel of the CPU, backward a composition of operations.
+// Factorizations of matrices (Cholesky, QR, singular values, eigenvalues), and norms from them.
+// Forward is a CPU kernel, and backward is composed of operations.
 #include <cmath>
 
 #include "firn/ops/autocast.h"
@@ -16,7 +16,7 @@ Tensor cholesky(const Tensor& x) {
   kernels::cholesky("cholesky", as_batch(dense(x)).view(), as_batch(y).mutable_view(),
                     stream_of(x));
   return record("cholesky", y, {&x}, {Saved::output()}, [](Backward& b) {
-    // dx = L^-T s L^-1, s the symmetric half of the lower triangle of Lᵀ dL (Murray 2016).
+    // dx = L^-T s L^-1, where s is the symmetric half of the lower triangle of Lᵀ dL (Murray 2016).
     const Tensor& l = b.saved(0);
     const Tensor lower = tril(matmul(transposed_matrix(l), b.grad()));
     const Tensor half = 0.5 * (lower + transposed_matrix(tril(lower, -1)));
@@ -30,8 +30,8 @@ Tensor cholesky(const Tensor& x) {
 
 namespace {
 
-/// The gradient of x = q r with as many columns as r has rows (Walter & Lehmann 2010): (dq + q m)
-/// r^-T, m the symmetric matrix with the upper triangle of dr rᵀ - qᵀ dq.
+/// Returns the gradient of x = q r if r is square (Walter & Lehmann 2010): (dq + q m) r^-T. Here m
+/// is the symmetric matrix with the upper triangle of dr rᵀ - qᵀ dq.
 Tensor tall_gradient(const Tensor& q, const Tensor& r, const Tensor& dq, const Tensor& dr) {
   const Tensor upper = triu(matmul(dr, transposed_matrix(r)) - matmul(transposed_matrix(q), dq));
   const Tensor whole = upper + transposed_matrix(triu(upper, 1));
@@ -52,7 +52,7 @@ QR qr(const Tensor& x) {
     const Tensor q = parts.part(b.saved(0), 0), r = parts.part(b.saved(0), 1);
     const Tensor dq = parts.part(b.grad(), 0), dr = parts.part(b.grad(), 1);
     if (n <= k) return b.accumulate(0, tall_gradient(q, r, dq, dr));
-    // x = [a c] with a = q u and c = q v: q has the gradient of c = q v, too.
+    // x = [a c] with a = q u and c = q v, so q also has the gradient of c = q v.
     const Tensor v = slice(r, -1, k, n), dv = slice(dr, -1, k, n);
     const Tensor more = dq + matmul(matmul(q, v), transposed_matrix(dv));
     b.accumulate(
@@ -66,7 +66,7 @@ QR qr(const Tensor& x) {
 
 namespace {
 
-/// The gradient of x = u diag(s) vt (Giles 2008, thin ones as PyTorch).
+/// Returns the gradient of x = u diag(s) vt (Giles 2008; reduced matrices as in PyTorch).
 Tensor svd_gradient(const Tensor& u, const Tensor& s, const Tensor& vt, const Tensor& du,
                     const Tensor& ds, const Tensor& dvt) {
   const std::int64_t k = s.size(-1);
@@ -135,7 +135,7 @@ Tensor eigvalsh(const Tensor& x) { return eigh(x).values; }
 
 namespace {
 
-/// x with its matrices in the last two axes.
+/// Returns x with its matrices in the last two axes.
 Tensor matrices_last(const Tensor& x, const Axes& axes) {
   require_floating("matrix_norm", x);
   FIRN_CHECK(axes.size() == 2, "matrix_norm", "name two axes", "axes {} of {}", axes, describe(x));

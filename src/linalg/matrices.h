@@ -1,4 +1,5 @@
-// Checks on batches of matrices, their views for kernels, and results of several parts.
+// Checks of batches of matrices, their views for kernels, and results that consist of several
+// tensors.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@ namespace firn::linalg {
 
 using namespace ops;
 
-/// Throws unless x has matrices that the kernels take.
+/// Throws unless the kernels can compute with the matrices of x.
 inline void require_matrices(const char* op, const Tensor& x) {
   require_defined(op, x);
   FIRN_CHECK(x.dtype() == f32 || x.dtype() == f64, op, "cast it: x.to(firn::f32)",
@@ -28,7 +29,7 @@ inline void require_square(const char* op, const Tensor& x) {
              describe(x));
 }
 
-/// The axes of x but the last `taken`.
+/// Returns the axes of x without the last `taken`.
 inline Shape leading_of(const Tensor& x, int taken = 2) {
   Shape out = x.shape();
   for (int i = 0; i < taken; ++i) out.pop_back();
@@ -39,14 +40,14 @@ inline Shape joined(Shape leading, const Shape& more) {
   return leading;
 }
 
-/// x row-major, not recorded.
+/// Returns x in row-major order. Not recorded.
 inline Tensor dense(const Tensor& x) {
   if (x.is_contiguous()) return x;
   const Tensor out = empty(x.shape(), x.dtype(), x.device());
   kernels::copy(x.view(), out.mutable_view(), stream_of(x));
   return out;
 }
-/// A row-major x as [batch, rows, columns], or [batch] with `taken` 0.
+/// Returns a row-major x as [batch, rows, columns], or as [batch] if `taken` is 0.
 inline Tensor as_batch(const Tensor& x, int taken = 2) {
   const Shape leading = leading_of(x, taken);
   Shape shape{leading.product()};
@@ -55,18 +56,18 @@ inline Tensor as_batch(const Tensor& x, int taken = 2) {
 }
 inline Tensor transposed_matrix(const Tensor& x) { return transpose(x, -2, -1); }
 
-/// Results of one operation, so that they have one node: they lie beside each other in the last
-/// axis of one tensor [..., total].
+/// Results of one operation that share one autograd node: they are side by side in the last axis of
+/// one tensor [..., total].
 class Parts {
  public:
   Parts(Shape leading, std::array<Shape, 3> shapes) : leading_(leading), shapes_(shapes) {}
 
   Shape whole() const { return joined(leading_, {start(3)}); }
-  /// Part i of the whole, a view; recorded if recording is on.
+  /// Returns part i of the whole, a view. It is recorded if recording is on.
   Tensor part(const Tensor& whole, std::size_t i) const {
     return reshape(slice(whole, -1, start(i), start(i + 1)), joined(leading_, shapes_[i]));
   }
-  /// The same for a kernel: [batch, ...].
+  /// Returns part i for a kernel, [batch, ...]. Not recorded.
   Tensor batch(const Tensor& whole, std::size_t i) const {
     Shape shape = joined({leading_.product()}, shapes_[i]);
     Strides strides = contiguous_strides(shape);
@@ -84,16 +85,17 @@ class Parts {
   std::array<Shape, 3> shapes_;
 };
 
-/// a's solution of b, not recorded; a [..., n, n] and b [..., n, k] with one batch.
+/// Returns the solution x of a x = b, not recorded; a is [..., n, n] and b [..., n, k] with one
+/// batch.
 Tensor solved(const char* op, const Tensor& a, const Tensor& b, bool transposed, bool checked);
 Tensor solved(const char* op, const Tensor& a, const Tensor& b,
               const kernels::TriangularArgs& args);
 
-/// bool [n, n]: the diagonal.
+/// Returns bool [n, n], true on the diagonal.
 inline Tensor on_diagonal(std::int64_t n, Device device) {
   return eq(unsqueeze(arange(n, i64, device), 1), arange(n, i64, device));
 }
-/// x / y, but 0 wherever x is 0: a gradient of 0 is not made NaN by values that are equal.
+/// Returns x / y, but 0 wherever x is 0, so that equal values do not turn a gradient of 0 into NaN.
 inline Tensor over(const Tensor& x, const Tensor& y) { return where(eq(x, 0.0), 0.0, div(x, y)); }
 
 }  // namespace firn::linalg

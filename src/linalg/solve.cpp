@@ -1,4 +1,4 @@
-// Solutions of linear equations, inverses and determinants.
+// Solves linear equations, and computes inverses and determinants.
 #include <algorithm>
 
 #include "firn/ops/autocast.h"
@@ -8,7 +8,7 @@
 
 namespace firn::linalg {
 
-// ---- What backward functions use, too ----
+// ---- Functions that backward functions use, too ----
 
 Tensor solved(const char* op, const Tensor& a, const Tensor& b, bool transposed, bool checked) {
   const Tensor x = empty(b.shape(), b.dtype(), b.device());
@@ -27,12 +27,12 @@ Tensor solved(const char* op, const Tensor& a, const Tensor& b,
 
 namespace {
 
-/// Whether b is a vector beside a: see solve().
+/// Returns true if b is a vector with respect to a: see solve().
 bool is_vector(const Tensor& a, const Tensor& b) {
   return b.rank() == 1 || b.shape() == leading_of(a, 1);
 }
 
-/// a and b with one batch. `rows` of both agree.
+/// Returns a and b with one batch; both must have equal numbers of rows.
 std::pair<Tensor, Tensor> one_batch(const char* op, const Tensor& a, const Tensor& b) {
   require_matrices(op, b);
   require_same(op, a, b, false);
@@ -43,7 +43,7 @@ std::pair<Tensor, Tensor> one_batch(const char* op, const Tensor& a, const Tenso
           expand(b, joined(batch, {b.size(-2), b.size(-1)}))};
 }
 
-/// x a = b is aᵀ xᵀ = bᵀ.
+/// Solves x a = b, which is aᵀ xᵀ = bᵀ.
 template <class Solve>
 Tensor from_right(const Tensor& a, const Tensor& b, const Solve& solve) {
   return transposed_matrix(solve(transposed_matrix(a), transposed_matrix(b)));
@@ -153,11 +153,11 @@ Tensor matrix_power(const Tensor& x, std::int64_t n) {
 
 namespace {
 
-/// Determinant, its sign and the logarithm of its size, not recorded.
+/// Returns the determinant, its sign and the logarithm of its absolute value. Not recorded.
 std::array<Tensor, 3> determinants(const Tensor& x) {
   const Shape shape = leading_of(x);
   std::array<Tensor, 3> out;
-  for (std::size_t i = 0; i < 3; ++i)  // of no rows it is 1
+  for (std::size_t i = 0; i < 3; ++i)  // without rows, it is 1
     out[i] = x.size(-1) > 0 ? empty(shape, x.dtype(), x.device())
                             : full(shape, i < 2 ? 1 : 0, x.dtype(), x.device());
   kernels::determinant(as_batch(dense(x)).view(), as_batch(out[0], 0).mutable_view(),
@@ -166,7 +166,8 @@ std::array<Tensor, 3> determinants(const Tensor& x) {
   return out;
 }
 
-/// The matrix of cofactors of x = u diag(s) vt: det(u) det(vt) u diag(products of the others) vt.
+/// Returns the matrix of cofactors of x = u diag(s) vt: det(u) det(vt) u diag(products of the
+/// others) vt.
 Tensor cofactors(const Tensor& x) {
   const std::int64_t n = x.size(-1);
   const Parts parts(leading_of(x), {Shape{n, n}, Shape{n}, Shape{n, n}});

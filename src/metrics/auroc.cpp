@@ -17,11 +17,12 @@ namespace {
 constexpr const char* kName = "Auroc";
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// The area for one class. Scores are in ascending order with their classes; -1 does not count.
-/// NaN if the class, or all others, have no sample, or if a score is NaN.
+/// Returns the area for one class. Scores are in ascending order with their classes; -1 marks a
+/// sample that does not count. NaN if the class, or all others, have no sample, or if a score is
+/// NaN.
 double area(const std::vector<double>& scores, const std::vector<std::int64_t>& classes,
             std::int64_t of_class, bool& undefined) {
-  double hits = 0, others = 0, twice = 0;  // twice the pairs in the right order; exact to 2^53
+  double hits = 0, others = 0, twice = 0;  // `twice`: 2 x pairs in the right order; exact to 2^53
   for (std::size_t i = 0; i < scores.size();) {
     double hits_here = 0, others_here = 0;
     const double score = scores[i];
@@ -49,7 +50,7 @@ FIRN_OUT_OF_MEMORY(kName)
 Auroc::Samples Auroc::Samples::separate() const {
   Samples copy = *this;
   if (!own.scores.defined()) return copy;
-  // All rows are taken: whoever adds some makes a larger block first.
+  // All rows of the copy are in use: an update() that adds rows makes a larger block first.
   copy.own = {slice(own.scores, 0, 0, count), slice(own.classes, 0, 0, count)};
   return copy;
 }
@@ -106,7 +107,7 @@ void Auroc::combine(const dist::Group& group) try {
     FIRN_CHECK(of_rank[r + 1] == of_rank[1], kName, "give all ranks' metrics the same options",
                "rank 0 has scores of {} columns, rank {} of {}", of_rank[1], r / 2, of_rank[r + 1]);
   }
-  // Every rank gives as many rows; those that it has not, do not count.
+  // Every rank sends the same number of rows; the rows that it lacks do not count.
   const Tensor scores = zeros({most, width}, f64, device);
   const Tensor classes = full({most}, -1, i64, device);
   if (rows > 0) {

@@ -9,7 +9,7 @@
 namespace firn::metrics {
 namespace {
 
-/// What a float that is no whole number becomes: out of range, whatever ignore_index is.
+/// Replaces a float that is not an integer: it is out of range for any ignore_index.
 constexpr double kNoClass = -9007199254740992.0;
 
 Tensor counted(const char* name, const Tensor& list, std::int64_t places) {
@@ -65,7 +65,7 @@ Tensor class_numbers(const char* name, const Tensor& target, std::int64_t classe
     known = where(ignored, 0.0, list);
     list = where(ignored, -1.0, list);
   }
-  // The kernel checks the classes. What it leaves out is missing from the sum.
+  // The kernel checks the classes. A class that it leaves out is missing from the sum.
   const Tensor total = sum(counted(name, known, classes));
   return where(eq(total, static_cast<double>(known.numel())), list, -1.0);
 }

@@ -15,10 +15,10 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// a / b, and 0 if there is nothing to divide by.
+/// Returns a / b, or 0 if b is 0.
 double share(double a, double b) { return b == 0 ? 0 : a / b; }
 
-/// Checked before the number of sums is computed from it.
+/// Checks the number of classes, before the number of sums is computed from it.
 std::int64_t checked_classes(const char* name, std::int64_t classes) {
   FIRN_CHECK(classes > 1 && classes < (std::int64_t{1} << 24), name,
              "give the number of classes in the options", "classes = {}", classes);
@@ -27,7 +27,7 @@ std::int64_t checked_classes(const char* name, std::int64_t classes) {
 
 }  // namespace
 
-// The sums: hits, samples.
+// The sums are hits and samples.
 Accuracy::Accuracy(const Options& options) : SumMetric("Accuracy", i64, 2), options_(options) {
   FIRN_CHECK(options.top_k > 0, name(), "1 is the usual accuracy", "top_k = {}", options.top_k);
 }
@@ -55,7 +55,7 @@ std::vector<Value> Accuracy::figures(const std::vector<double>& sums) const {
   return {{which, sums[0] / sums[1]}};
 }
 
-// The sums: the matrix, row by row.
+// The sums are the matrix, row by row.
 Confusion::Confusion(const Options& options)
     : SumMetric("Confusion", i64, checked_classes("Confusion", options.classes) * options.classes),
       options_(options) {}
@@ -98,7 +98,7 @@ std::vector<Value> Confusion::figures(const std::vector<double>& sums) const {
   return out;
 }
 
-// The sums, one for each class: hits, samples, choices.
+// The sums are the hits of each class, then the samples of each class, then the choices.
 PrecisionRecallF1::PrecisionRecallF1(const Options& options)
     : SumMetric("PrecisionRecallF1", i64,
                 3 * checked_classes("PrecisionRecallF1", options.classes)),
@@ -161,7 +161,7 @@ std::vector<Value> PrecisionRecallF1::figures(const std::vector<double>& sums) c
           {"f1", averaged(&Counts::f1)}};
 }
 
-// The sums: of -log p, and of the tokens.
+// The sums are that of -log p and the number of tokens.
 Perplexity::Perplexity(const Options& options)
     : SumMetric("Perplexity", f64, 2), options_(options) {}
 
@@ -178,7 +178,7 @@ Tensor Perplexity::sums_of(const Tensor& output, const Tensor& target) const {
   order.push_back(axis);
   const Tensor logits = reshape(permute(output, order), {rows, classes});
   const Tensor at = unsqueeze(maximum(t, 0.0), 1);
-  // A part of the rows at a time: 16 MiB of logits in f64.
+  // Takes as many rows at once as have 16 MiB of logits in f64.
   const std::int64_t together = std::max<std::int64_t>(1, (std::int64_t{1} << 21) / classes);
   Tensor total = zeros({}, f64, output.device());
   for (std::int64_t r = 0; r < rows; r += together) {

@@ -39,7 +39,8 @@ void append(std::string& out, std::uint32_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> 8 * i & 255);
 }
 
-/// A file of 24 bits a pixel, rows from below and padded to 4 bytes (BITMAPINFOHEADER).
+/// Returns a BMP file of 24 bits a pixel, with rows from the bottom up, padded to 4 bytes
+/// (BITMAPINFOHEADER).
 std::string bmp(const Mistake& m) {
   constexpr std::uint32_t kHead = 14 + 40;
   const auto row = static_cast<std::uint32_t>((3 * m.width + 3) / 4 * 4);
@@ -142,7 +143,7 @@ void Mistakes::update_from(const Tensor& input, const Tensor& output, const Tens
   const Tensor pictures = pictures_of(input);
   const Tensor p = softmax(cast(output.detach(), f32), 1);
   const Tensor chosen = argmax(p, 1), largest = max(p, 1);
-  // NaN is not at least 0.
+  // The comparison is false for NaN, which gets the score -1.
   const Tensor wrong = where(lt(t, 0.0), 0.0, cast(ne(chosen, t), f32));
   const Tensor scores = where(ge(largest * wrong, 1e-30), largest, -1.0);
   const Sorted best = topk(scores, std::min(options_.keep, scores.size(0)));
@@ -172,7 +173,7 @@ void Mistakes::combine(const dist::Group& group) try {
   const Device device = group.device();
   const Kept& own = *own_.operator->();
   const bool some = own.scores.defined() && own.scores.size(0) > 0;
-  // A rank without samples learns from the others how large pictures are.
+  // A rank without samples gets the size of the pictures from the other ranks.
   const Tensor mine = tensor(
       {some ? own.pictures.size(1) : std::int64_t{0}, some ? own.pictures.size(2) : std::int64_t{0},
        some ? own.pictures.size(3) : std::int64_t{0}, options_.keep},
@@ -227,7 +228,7 @@ std::vector<Mistake> Mistakes::list() const try {
               kept.pictures.size(3), kept.pictures.size(1), {}};
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(i * size);
     const auto end = begin + static_cast<std::ptrdiff_t>(size);
-    double low = std::numeric_limits<double>::infinity(), high = -low;  // of what is finite
+    double low = std::numeric_limits<double>::infinity(), high = -low;  // range of finite values
     for (auto v = begin; v != end; ++v)
       if (std::isfinite(*v)) {
         low = std::min(low, *v);

@@ -12,14 +12,14 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// Output - target in f64.
+/// Returns output - target in f64.
 Tensor differences(const char* name, const Tensor& output, const Tensor& target) {
   FIRN_CHECK(output.shape() == target.shape(), name, "reshape one of them: y.squeeze(1)",
              "shapes differ: output {} and target {}", describe(output), describe(target));
   return cast(output, f64) - cast(target, f64);
 }
 
-/// A sum, and the number of its terms.
+/// Returns a sum, and the number of its terms.
 Tensor sum_and_count(const Tensor& terms) {
   return stack({sum(terms), full({}, static_cast<double>(terms.numel()), f64, terms.device())});
 }
@@ -46,8 +46,8 @@ std::vector<Value> RootMeanSquaredError::figures(const std::vector<double>& sums
   return {{"rmse", std::sqrt(sums[0] / sums[1])}};
 }
 
-// The sums: count and mean of the targets, their squared distances from the mean, and the squared
-// differences.
+// The sums are count and mean of the targets, their squared distances from the mean, and the
+// squared differences.
 R2::R2() : SumMetric("R2", f64, 4) {}
 
 Tensor R2::sums_of(const Tensor& output, const Tensor& target) const {

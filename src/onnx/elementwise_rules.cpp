@@ -1,4 +1,4 @@
-// Rules of elementwise operations: one row a formula of kernels/math/unary.h, activation.h,
+// Rules of elementwise operations: one row for each formula of kernels/math/unary.h, activation.h,
 // binary.h and ternary.h.
 #include <array>
 
@@ -12,19 +12,19 @@ std::string a(Emit& e) { return e.constant(e.number("a")); }
 std::string b(Emit& e) { return e.constant(e.number("b")); }
 float as_float(double v) { return static_cast<float>(v); }
 
-/// A comparison: bool, whatever the operands.
+/// Writes a comparison, whose result is bool for all operands.
 void compare(Emit& e, const char* type) { e.done(e(type, {e.in(0), e.in(1)}), boolean); }
 
-/// Whole numbers stay as they are.
+/// Writes a rounding step; integers do not change.
 void step(Emit& e, const char* type) { e.done(is_floating(e.dtype) ? e(type, {e.in()}) : e.in()); }
 
-/// x != 0
+/// Returns x != 0.
 std::string truth(Emit& e, std::size_t i) {
   return e("Not", {e("Equal", {e.in(i), e.constant(0)})});
 }
 void logical(Emit& e, const char* type) { e.done(e(type, {truth(e, 0), truth(e, 1)}), boolean); }
 
-/// For floating numbers; an integer is never NaN or infinite.
+/// Returns whether x is NaN; an integer is never NaN or infinite.
 std::string is_nan(Emit& e, const std::string& x) {
   return is_floating(e.dtype) ? e("IsNaN", {x}) : e("Not", {e("Equal", {x, x})});
 }
@@ -137,7 +137,7 @@ const std::array kRules = {
            const std::string finite = e("Where", {is_nan(e, x), a(e), x});
            e.done(e("Where", {is_inf(e, x), infinite, finite}));
          }},
-    // ---- Steps and questions ----
+    // ---- Rounding and tests ----
     Rule{"floor", Width::same, [](Emit& e) { step(e, "Floor"); }},
     Rule{"ceil", Width::same, [](Emit& e) { step(e, "Ceil"); }},
     Rule{"round", Width::same, [](Emit& e) { step(e, "Round"); }},
@@ -268,7 +268,7 @@ const std::array kRules = {
     Rule{"fmod", Width::whole, [](Emit& e) { e.done(remainder(e)); }},
     Rule{"remainder", Width::whole,
          [](Emit& e) {
-           // The remainder of the other sign is one divisor further.
+           // A remainder whose sign differs from the divisor's is moved by one divisor.
            const std::string m = remainder(e), zero = e.constant(0);
            const std::string differ = e("Xor", {e("Less", {m, zero}), e("Less", {e.in(1), zero})});
            const std::string moves = e("And", {differ, e("Not", {e("Equal", {m, zero})})});

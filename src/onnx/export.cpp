@@ -21,7 +21,7 @@ namespace {
 
 using namespace onnx;
 
-/// The names of inputs or outputs: those given, or "input", "input_1", ...
+/// Returns the names of inputs or outputs: the given ones, or "input", "input_1", ...
 std::vector<std::string> ends(const char* what, const std::vector<std::string>& given,
                               std::size_t count) {
   FIRN_CHECK(given.empty() || given.size() == count, kExport, "name each of them, or none",
@@ -43,7 +43,7 @@ void check_names(std::vector<std::string> names, const std::vector<NamedTensor>&
              "an input or output has an empty name");
 }
 
-/// `n` rows of x from row `first` on; the last one repeats.
+/// Returns `n` rows of x from row `first` on, with the last row repeated.
 Tensor rows(const Tensor& x, std::int64_t n, std::int64_t first) {
   if (x.rank() == 0) return clone(x);
   std::vector<std::int64_t> from;
@@ -60,7 +60,7 @@ std::vector<Tensor> batch_of(const std::vector<Tensor>& inputs, std::int64_t n,
   return out;
 }
 
-/// The size of the examples' batch; 0 if no input has an axis.
+/// Returns the size of the examples' batch; 0 if no input has an axis.
 std::int64_t batch_size(const std::vector<Tensor>& inputs) {
   std::int64_t n = 0;
   for (const Tensor& x : inputs) {
@@ -75,7 +75,7 @@ std::int64_t batch_size(const std::vector<Tensor>& inputs) {
   return n;
 }
 
-/// A run on `n` of the examples' rows. If the model fails, it may be for their number.
+/// Runs f on `n` of the examples' rows. If the model fails, the number of rows may be the cause.
 BatchRun run(const Function& f, const std::vector<Tensor>& inputs,
              const std::vector<NamedTensor>& named, std::int64_t n, std::int64_t first) try {
   return {trace(f, batch_of(inputs, n, first), named), n};
@@ -98,11 +98,11 @@ Model model_of(const Function& f, const std::vector<Tensor>& inputs,
                                             : x.detach().clone());
     return merge({trace(f, copies, named), 1});
   }
-  // A batch of 1 would broadcast. The second one has the last row alone, so that what a program
-  // computes from elements on the host differs as well.
+  // A batch of 1 would broadcast. The second batch has only the last row, so that values computed
+  // from elements on the host differ too.
   const std::int64_t n1 = std::max<std::int64_t>(n, 2), n2 = n1 + 1;
-  // Half of the batch is the same number for two neighbours, so a third size is far off: above a
-  // small batch and, since that takes less memory, below a larger one.
+  // Half of the batch is equal for two neighbouring sizes, so the third size is far from them. It
+  // is above a small batch and, to save memory, below a larger one.
   const std::int64_t n3 = n1 < 8 ? 4 * n1 + 3 : 3;
   BatchRun one = run(f, inputs, named, n1, 0);
   const std::array<BatchRun, 2> others = {run(f, inputs, named, n2, n),

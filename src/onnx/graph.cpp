@@ -55,12 +55,12 @@ enum TypeProto { tensor_type = 1, elem_type = 1, type_shape = 2 };
 enum TensorShape { dim = 1, dim_value = 1, dim_param = 2 };
 }  // namespace field
 
-/// What the sizes of a symbolic axis are called: "batch", "batch*4".
+/// Returns the name of a symbolic size: "batch", "batch*4".
 std::string symbol(const Size& s) {
   return s.times == 1 ? std::string("batch") : fmt::format("batch*{}", s.times);
 }
 
-/// Whether two row-major tensors on the CPU are equal to the bit; of others it says no.
+/// Returns true if two row-major tensors on the CPU are equal to the bit; false for any others.
 bool same_elements(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && a.is_contiguous() &&
          b.is_contiguous() && a.device().is_cpu() && b.device().is_cpu() &&
@@ -120,7 +120,7 @@ std::vector<std::string> Graph::node(const std::string& type, std::vector<std::s
 // ---- Constants ----
 
 std::string Graph::initializer(const std::string& wanted, const Tensor& value) {
-  // Layers have tables and masks in common.
+  // Layers share tables and masks.
   const auto same = std::find_if(
       initializers_.begin(), initializers_.end(),
       [&](const Initializer& i) { return i.wanted == wanted && same_elements(i.value, value); });
@@ -137,7 +137,8 @@ void Graph::parameter(const std::string& name, const Tensor& value) {
 }
 
 std::string Graph::scalar(DType dtype, double value) {
-  // Beyond the largest number a bound is none, and a factor infinite, as in firn's kernels.
+  // A number beyond the dtype's largest becomes infinite, as in firn's kernels: such a bound has no
+  // effect.
   if (is_floating(dtype) && std::abs(value) > max_of(dtype)) value = std::copysign(INFINITY, value);
   std::string& name = constants_[fmt::format("{} {:a}", dtype, value)];
   if (name.empty()) {
@@ -246,7 +247,7 @@ Message Graph::encoded(const Node& n) {
       case NodeAttribute::Kind::number:
         out.f32(field::float_, a.number).integer(field::attribute_type, field::kFloat);
         break;
-      case NodeAttribute::Kind::integers:  // not packed: onnx.proto is of protobuf 2
+      case NodeAttribute::Kind::integers:  // not packed, since onnx.proto uses protobuf 2
         for (const std::int64_t v : a.integers) out.integer(field::ints, v);
         out.integer(field::attribute_type, field::kInts);
         break;

@@ -1,5 +1,5 @@
-// An ONNX graph while it is built: nodes, initializers, and their encoding (onnx.proto of
-// ONNX 1.12, IR version 8, opset 17).
+// Builds an ONNX graph: nodes, initializers, and their encoding (onnx.proto of ONNX 1.12, IR
+// version 8, opset 17).
 #pragma once
 
 #include <array>
@@ -41,18 +41,18 @@ struct NodeAttribute {
 };
 using NodeAttributes = std::vector<NodeAttribute>;
 
-/// The number of a dtype in TensorProto.DataType. Throws Error for bf16, which few runtimes
-/// compute.
+/// Returns the number of a dtype in TensorProto.DataType. Throws Error for bf16, with which few
+/// runtimes compute.
 std::int64_t onnx_dtype(DType dtype);
 
 class Graph {
  public:
-  /// Names that are not to be given to values of the graph.
+  /// Reserves a name, so that no value of the graph gets it.
   void reserve(const std::string& name);
-  /// The path of the module that the next nodes belong to.
+  /// Sets the path of the module to which the next nodes belong.
   void enter(const std::string& module) { module_ = module; }
 
-  /// Adds a node and returns the names of its results; an empty input is one that is left out.
+  /// Adds a node and returns the names of its results. An empty input is an omitted one.
   std::vector<std::string> node(const std::string& type, std::vector<std::string> inputs,
                                 const NodeAttributes& attributes, int results);
   std::string node(const std::string& type, std::vector<std::string> inputs,
@@ -61,21 +61,22 @@ class Graph {
   }
 
   // ---- Constants ----
-  /// Returns its name, `wanted` unless that is taken. Equal ones of one wanted name are one.
+  /// Adds a constant and returns its name, `wanted` unless that is taken. Equal constants that want
+  /// one name are stored once.
   std::string initializer(const std::string& wanted, const Tensor& value);
-  /// The same under a reserved name.
+  /// Adds a constant under a reserved name.
   void parameter(const std::string& name, const Tensor& value);
-  /// A scalar of a dtype, made once.
+  /// Returns the name of a scalar constant, which is stored once.
   std::string scalar(DType dtype, double value);
-  /// A list of i64, made once.
+  /// Returns the name of a constant list of i64, which is stored once.
   std::string list(const std::vector<std::int64_t>& values);
 
   // ---- Sizes ----
-  /// `input` has the batch on axis 0.
+  /// Sets the input that has the batch on axis 0.
   void batch_from(const std::string& input) { batch_input_ = input; }
-  /// A size as a list of one i64.
+  /// Returns the name of a size as a list of one i64.
   std::string size(const Size& s);
-  /// A shape as a list of i64.
+  /// Returns the name of a shape as a list of i64.
   std::string shape(const Sizes& sizes);
 
   // ---- Ends ----
@@ -84,8 +85,8 @@ class Graph {
   void output(const std::string& name, const std::string& value, const ModelValue& type);
   /// Drops the nodes that no output depends on, and their constants.
   void drop_unread();
-  /// The file, in two parts: the second one is most of it. Throws Error if it is larger than
-  /// protobuf messages may be, 2 GiB.
+  /// Returns the bytes of the file in two parts; the second part is most of it. Throws Error above
+  /// 2 GiB, the limit of protobuf messages.
   std::array<std::string, 2> encode(const std::string& doc) const;
 
  private:
@@ -113,8 +114,8 @@ class Graph {
   std::vector<End> inputs_, outputs_;
   std::unordered_set<std::string> names_;
   std::unordered_map<std::string, int> count_;
-  std::map<std::string, std::string> constants_;  ///< by dtype and values
-  std::map<std::int64_t, std::string> batch_;     ///< multiples of the batch's size
+  std::map<std::string, std::string> constants_;  ///< names by dtype and values
+  std::map<std::int64_t, std::string> batch_;     ///< names of multiples of the batch's size
   std::string module_, batch_input_;
   std::unordered_map<std::string, std::string> renamed_;  ///< results that have become outputs
 };

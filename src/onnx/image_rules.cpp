@@ -50,14 +50,14 @@ void conv_transpose(Emit& e) {
 
 /// An axis of images and its windows.
 struct PoolAxis {
-  std::int64_t axis;  ///< from the end
+  std::int64_t axis;  ///< counted from the end
   math::WindowAxis windows;
-  /// Zeros that the last window needs behind the image; more than `padding` in ceil_mode.
+  /// Number of zeros that the last window needs after the image; more than `padding` in ceil_mode.
   std::int64_t after() const {
     return std::max<std::int64_t>(
         0, windows.first(windows.out - 1) + windows.dilation * (windows.size - 1) + 1 - windows.in);
   }
-  /// Whether adaptive windows have one size and do not overlap.
+  /// Returns true if adaptive windows have one size and do not overlap.
   bool even() const { return windows.in % windows.out == 0; }
 };
 
@@ -82,7 +82,7 @@ std::vector<PoolAxis> pool_axes(Emit& e) {
   return out;
 }
 
-/// The windows as attributes. Adaptive ones must be even.
+/// Returns the windows as attributes. Adaptive windows must be even.
 NodeAttributes windows_of(const std::vector<PoolAxis>& axes, bool dilations) {
   Integers kernel, strides, before, after, dilation;
   for (const PoolAxis& a : axes) {
@@ -105,7 +105,7 @@ bool all_even(const std::vector<PoolAxis>& axes) {
                      [](const PoolAxis& a) { return !a.windows.adaptive || a.even(); });
 }
 
-/// A batch is an axis that ONNX's pooling requires.
+/// Adds the batch axis, which ONNX's pooling requires.
 std::string with_batch(Emit& e, const std::string& x) {
   return e.integer("batched") != 0 ? x : e.unsqueeze(x, {0});
 }
@@ -113,7 +113,8 @@ std::string without_batch(Emit& e, const std::string& y) {
   return e.integer("batched") != 0 ? y : e.squeeze(y, {0});
 }
 
-/// Windows of any sizes: along each axis their positions are gathered, the last one repeatedly.
+/// Returns the maxima of windows of any sizes. Along each axis it gathers their positions, with the
+/// last one repeated.
 std::string max_of_windows(Emit& e, std::string x, const std::vector<PoolAxis>& axes) {
   for (const PoolAxis& a : axes) {
     std::int64_t most = 0;
@@ -142,7 +143,7 @@ void max_pool(Emit& e) {
   e.done(without_batch(e, e("MaxPool", {x}, windows_of(axes, true))));
 }
 
-/// A matrix of means over windows of any sizes, [out, in].
+/// Returns a matrix of means over windows of any sizes, [out, in].
 std::string means(Emit& e, const math::WindowAxis& w) {
   std::vector<double> m(static_cast<std::size_t>(w.out * w.in));
   for (std::int64_t i = 0; i < w.out; ++i) {
@@ -161,7 +162,7 @@ void avg_pool(Emit& e) {
                      {"keepdims", static_cast<std::int64_t>(e.result().shape.size() ==
                                                             e.value().shape.size())}}));
   const std::vector<PoolAxis> axes = pool_axes(e);
-  if (!all_even(axes)) {  // a mean over a window is one over its rows and then its columns
+  if (!all_even(axes)) {  // the mean of a window is a mean over rows, then over columns
     const std::string rows =
         axes.size() == 1 ? e.in() : e("MatMul", {means(e, axes[0].windows), e.in()});
     return e.done(e("MatMul", {rows, e("Transpose", {means(e, axes.back().windows)})}));
@@ -170,7 +171,7 @@ void avg_pool(Emit& e) {
   NodeAttributes attributes = windows_of(axes, false);
   attributes.push_back({"count_include_pad", static_cast<std::int64_t>(count_padding)});
   std::string y = e("AveragePool", {with_batch(e, e.in())}, attributes);
-  // A window that ceil_mode lets extend beyond the padding has fewer positions than its size.
+  // A window that extends beyond the padding in ceil_mode has fewer positions than its size.
   for (const PoolAxis& a : axes) {
     if (!count_padding || a.windows.adaptive || a.after() <= a.windows.padding) continue;
     std::vector<double> factors;
@@ -207,7 +208,8 @@ void upsample(Emit& e, int axes) {
     const std::string y = e("Resize", {x, "", "", e.graph.shape(sizes)}, attributes);
     return e.done(batched ? y : e.squeeze(y, {0}));
   }
-  // Positions in integers: those that Resize computes in f32 may be one off.
+  // The positions are computed as integers, because those that Resize computes in f32 may be off by
+  // one.
   std::string y = e.in();
   for (std::int64_t axis = -axes; axis < 0; ++axis) {
     const ResizeAxis resized(e.size(axis), made(axis), kind, false);
@@ -223,7 +225,7 @@ void upsample_images(Emit& e) { upsample(e, 2); }
 
 // ---- Norms over channels ----
 
-/// A parameter [c] in the dtype of the computation, or the same number for all channels.
+/// Returns a parameter [c] in the dtype of the computation, or one number for all channels.
 std::string by_channel(Emit& e, std::size_t i, double otherwise) {
   if (e.has(i)) return e.in(i);
   return e.graph.initializer(otherwise == 1 ? "ones" : "zeros",
@@ -240,7 +242,7 @@ void batch_norm(Emit& e) {
            {{"epsilon", static_cast<float>(e.number("eps"))}}));
 }
 
-/// Each sample's groups of channels: instances of [n, groups, l].
+/// Writes group norm: the groups of channels of each sample are instances of [n, groups, l].
 void group_norm(Emit& e) {
   const std::int64_t groups = e.integer("groups");
   const Sizes& shape = e.value().shape;

@@ -16,7 +16,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-/// x wᵀ + b of matrices; the bias may be left out.
+/// Returns x wᵀ + b of matrices; the bias may be omitted.
 std::string dense(Emit& e, const std::string& x, const std::string& w, const std::string& b) {
   return e("Gemm", {x, w, b}, {{"transB", std::int64_t{1}}});
 }
@@ -47,8 +47,8 @@ std::string both(Emit& e, const std::string& a, const std::string& b) {
   return a.empty() ? b : e("And", {a, b});
 }
 
-/// Which keys a query sees, broadcastable to [batch, heads, n, m]; empty if it sees all. Sets
-/// `some_see_none` if a query may see none.
+/// Returns the mask of the keys that a query sees, broadcastable to [batch, heads, n, m]; empty if
+/// it sees all. Sets `some_see_none` if a query may see no key.
 std::string visible(Emit& e, std::int64_t n, std::int64_t m, bool& some_see_none) {
   some_see_none = false;
   std::string seen;
@@ -80,7 +80,7 @@ std::string visible(Emit& e, std::int64_t n, std::int64_t m, bool& some_see_none
   return seen;
 }
 
-/// Keys or values [batch, key_heads, m, d] for all heads: each is repeated.
+/// Returns keys or values [batch, key_heads, m, d] for all heads, with each repeated.
 std::string for_heads(Emit& e, std::size_t i, std::int64_t heads) {
   const std::int64_t own = e.size(1, i), m = e.size(2, i), d = e.size(3, i);
   const std::string x = e.in(i);
@@ -101,14 +101,14 @@ void attention(Emit& e) {
   if (!seen.empty())
     scores = e("Where", {seen, scores, e.constant(-std::numeric_limits<double>::infinity())});
   std::string weights = e("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
-  // The softmax of nothing is NaN; a query that sees no key gives 0.
+  // The softmax of an empty row is NaN; a query that sees no key gives 0.
   if (some_see_none) weights = e("Where", {seen, weights, e.constant(0)});
   e.done(e("MatMul", {weights, for_heads(e, 2, heads)}));
 }
 
 // ---- Rotary positions ----
 
-/// Cosines and sines of the angles, broadcastable to x's pairs [..., n, d/2].
+/// Returns cosines and sines of the angles, broadcastable to x's pairs [..., n, d/2].
 std::array<std::string, 2> turns(Emit& e, std::int64_t pairs) {
   std::vector<double> frequencies;
   for (std::int64_t i = 0; i < pairs; ++i)
@@ -142,7 +142,8 @@ void rope(Emit& e) {
   const std::int64_t pairs = e.size(-1) / 2;
   const auto [cosine, sine] = turns(e, pairs);
   const bool interleaved = e.integer("interleaved") != 0;
-  // Pairs 2i and 2i + 1 are an axis of 2 behind that of the pairs; pairs i and i + d/2 before it.
+  // Elements 2i and 2i + 1 form an axis of 2 after that of the pairs; elements i and i + d/2 one
+  // before it.
   const Sizes& shape = e.value().shape;
   const std::int64_t rank = e.rank(), of_two = interleaved ? rank : rank - 1;
   Sizes split(shape.begin(), shape.end() - 1);

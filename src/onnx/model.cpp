@@ -1,4 +1,4 @@
-// Comparison of runs: the same operations on the same operands, and numbers that are equal or
+// Compares runs: they must have equal operations on equal operands, and numbers that are equal or
 // grow with the batch.
 #include "onnx/model.h"
 
@@ -53,7 +53,7 @@ class Merger {
   }
 
  private:
-  /// Throws unless the two runs have the same operations on the same values.
+  /// Throws unless the two runs have equal operations on equal values.
   void compare(const BatchRun& other) const {
     const Trace& b = other.trace;
     for (std::size_t i = 0; i < std::min(a_.ops.size(), b.ops.size()); ++i)
@@ -106,7 +106,7 @@ class Merger {
         if (y == value) return op;
     return none;
   }
-  /// `all` are the numbers of the other runs.
+  /// Merges a size of the first run with `all`, the sizes in the other runs.
   Size size(const char* what, const TracedOp& op, std::int64_t x,
             const std::vector<std::int64_t>& all) const {
     bool same = true, grows = x % n_ == 0;
@@ -166,7 +166,7 @@ class Merger {
     fail(op, fmt::format("{} of {} depends on the size of the batch", name, op.op), kFixedHint);
   }
 
-  /// The operation that reads a constant first, to name it in errors.
+  /// Returns the first operation that reads a constant, for errors.
   const TracedOp& reader_of(int value) const {
     static const TracedOp none = [] {
       TracedOp op;
@@ -181,8 +181,8 @@ class Merger {
     }
     return none;
   }
-  /// The same for every run. No constant counts in one run and is repeated in another, since the
-  /// first run has two rows or more.
+  /// Merges a constant of all runs. No constant counts in one run and is repeated in another, since
+  /// the first run has two rows or more.
   ModelConstant merged(const Constant& x, const Sizes& shape, int value) const {
     ModelConstant out{x.name, x.value};
     for (const BatchRun& other : others_)
@@ -199,7 +199,7 @@ class Merger {
     } else if (counts(p) && counts(q)) {
       return {{}, {}, true};
     } else {
-      // The same along the axes that grow with the batch.
+      // The constant must repeat along the axes that grow with the batch.
       const auto first_of = [&shape](const Tensor& t) {
         Tensor part = t;
         for (int i = 0; i < t.rank(); ++i)
@@ -224,7 +224,7 @@ class Merger {
     const Tensor x = on_host(p), y = on_host(q);
     return p.numel() == 0 || std::memcmp(x.impl()->data(), y.impl()->data(), p.bytes()) == 0;
   }
-  /// Whether it is an index 0, 1, 2, ...
+  /// Returns true for an index 0, 1, 2, ...
   static bool counts(const Tensor& t) {
     if (t.rank() != 1 || t.dtype() == boolean) return false;
     const std::vector<double> v = t.to_vector<double>();

@@ -1,5 +1,5 @@
-// Runs of one function, for batches of different sizes, as one model: a size that differs between
-// them is a multiple of the batch's.
+// Merges runs of one function on batches of different sizes into one model. A size that differs
+// between the runs is a multiple of the batch's.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace firn::io::onnx {
 
-/// A number that is fixed, or `times` the batch's size.
+/// A fixed number, or `times` the batch's size.
 struct Size {
   std::int64_t fixed = 0;
-  std::int64_t times = 0;  ///< if it is not 0, `fixed` is
+  std::int64_t times = 0;  ///< multiple of the batch; then `fixed` is 0
   bool is_fixed() const noexcept { return times == 0; }
   bool operator==(const Size&) const = default;
 };
@@ -35,26 +35,27 @@ struct ModelOp {
 };
 
 struct ModelConstant {
-  std::string name;     ///< of a parameter or buffer; else empty
-  Tensor value;         ///< of size 1 along the axes along which it is repeated with the batch
-  bool counts = false;  ///< it is 0, 1, 2, ... as far as the batch goes; `value` is undefined
+  std::string name;     ///< name of a parameter or buffer; else empty
+  Tensor value;         ///< its size is 1 along axes on which it repeats with the batch
+  bool counts = false;  ///< true for 0, 1, 2, ... up to the batch; `value` is undefined
 };
 
 struct Model {
-  Trace trace;  ///< of the first run; `ops` point into it
+  Trace trace;  ///< trace of the first run; `ops` point into it
   std::vector<ModelValue> values;
   std::vector<ModelOp> ops;
   std::map<int, ModelConstant> constants;
 };
 
-/// What a function did with a batch of this size.
+/// Trace of a function on a batch of this size.
 struct BatchRun {
   Trace trace;
   std::int64_t batch;
 };
 
-/// The model of all runs; of one alone, every size is fixed. Throws Error if they differ in more
-/// than sizes, or in a size that is neither fixed nor the same multiple of the batch in all.
+/// Returns the model of all runs; with one run, every size is fixed. Throws Error if the runs
+/// differ in more than sizes. Throws Error for a size that is neither fixed nor the same multiple
+/// of the batch in all runs.
 Model merge(BatchRun first, std::span<const BatchRun> others = {});
 
 }  // namespace firn::io::onnx

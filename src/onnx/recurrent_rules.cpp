@@ -1,5 +1,5 @@
-// Recurrent layers as LSTM, GRU and RNN nodes. Such a node multiplies the inputs itself, so the
-// rule looks for the linear() that gave the gates.
+// Writes recurrent layers as LSTM, GRU and RNN nodes. Such a node multiplies the inputs itself, so
+// the rule looks for the linear() that computed the gates.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -18,16 +18,16 @@ using Integers = std::vector<std::int64_t>;
 /// Operands of recurrent().
 enum Operand : std::uint8_t { kGates, kWeight, kBias, kProjection, kH, kC };
 
-/// A node's type, and which of firn's gates stands at each place of its own.
+/// Type of a node, and the index of firn's gate at each of the node's places.
 struct NodeType {
   const char* name;
   Integers gates;
 };
 NodeType node_type(RecurrentCell cell) {
   switch (cell) {
-    case RecurrentCell::lstm:  // i f g o as i o f c
+    case RecurrentCell::lstm:  // firn: i f g o; ONNX: i o f c
       return {"LSTM", {0, 3, 1, 2}};
-    case RecurrentCell::gru:  // r z n as z r h
+    case RecurrentCell::gru:  // firn: r z n; ONNX: z r h
       return {"GRU", {1, 0, 2}};
     default:
       return {"RNN", {0}};
@@ -67,18 +67,18 @@ class Layer {
     const std::vector<std::string> made =
         e_.graph.node(type_.name, operands, attributes, lstm ? 3 : 2);
 
-    // firn's result holds the states of all steps in one row, beside the one before the first
-    // step, and the last c.
+    // firn's result is one row: the states of all steps together with the state before the first
+    // step, and then the last c.
     std::string last = made[1], last_c = lstm ? made[2] : std::string();
     if (!lengths.empty()) {
-      // The state of a sequence without steps stays; runtimes differ.
+      // The state of a sequence without steps does not change; runtimes differ here.
       const std::string any =
           e_.unsqueeze(e_("Greater", {lengths, e_.graph.scalar(i32, 0)}), {0, 2});
       last = e_("Where", {any, last, e_.unsqueeze(h, {0})});
       if (lstm)
         last_c = e_("Where", {any, last_c, c.empty() ? e_.constant(0) : e_.unsqueeze(c, {0})});
     }
-    // Behind the end of a sequence a node gives zeros, so the last state is put in its place.
+    // After the end of a sequence a node gives zeros, so the last state replaces them.
     const std::string others =
         e_("Slice", {made[0], e_.graph.list({reverse ? 1 : 0}),
                      e_.graph.list({reverse ? steps_ : steps_ - 1}), e_.graph.list({0})});
@@ -89,19 +89,19 @@ class Layer {
   }
 
  private:
-  /// Operands of a node, for its only direction.
+  /// Operands of a node with one direction.
   struct Inputs {
     std::string x;             ///< [steps, batch, in]
     std::string weight;        ///< [1, gates n, in]
     std::string state_weight;  ///< [1, gates n, n]
-    std::string bias;          ///< [1, 2 gates n]; empty: none
+    std::string bias;          ///< [1, 2 gates n]; empty: no bias
   };
 
   std::int64_t gates() const { return static_cast<std::int64_t>(type_.gates.size()); }
   std::int64_t rows() const { return gates() * units_; }
   std::string flat(const std::string& x) { return e_("Reshape", {x, e_.graph.list({-1})}); }
 
-  /// Parameters of all gates in the order of the node.
+  /// Returns the parameters of all gates in the order of the node.
   std::string in_order(const std::string& x) {
     if (gates() == 1) return x;
     Integers rows;
@@ -126,7 +126,7 @@ class Layer {
       in.x = e_.reshape(e_.in_dtype(product->inputs[0]), {{steps_, 0}, batch_, width});
       in.weight = e_.unsqueeze(in_order(e_.in_dtype(weight)), {0});
       bias = e_.in_dtype(product->inputs[2]);
-    } else {  // the gates themselves, times 1
+    } else {  // use the gates themselves, times 1
       in.x = e_.in(kGates);
       const Tensor one = firn::cast(eye(rows(), {.device = Device::cpu()}), e_.dtype);
       in.weight = e_.unsqueeze(in_order(e_.graph.initializer("eye", one)), {0});
@@ -144,7 +144,8 @@ class Layer {
     return in;
   }
 
-  /// A state before the first step. If none is given: zeros of `shape`, or empty without one.
+  /// Returns a state before the first step. If it is not given, returns zeros of `shape`, or empty
+  /// without a shape.
   std::string state(Operand which, const Sizes& shape) {
     if (e_.has(which)) return e_.in(which);
     return shape.empty() ? std::string() : e_("Expand", {e_.constant(0), e_.graph.shape(shape)});

@@ -11,7 +11,7 @@ namespace {
 
 NodeAttribute keepdims(Emit& e) { return {"keepdims", e.integer("keepdims")}; }
 
-/// A reduction whose axes are an attribute, as those of all but ReduceSum are in opset 17.
+/// Writes a reduction whose axes are an attribute; in opset 17 that is all but ReduceSum.
 std::string reduced(Emit& e, const char* type, const std::string& x, const NodeAttribute& keep) {
   NodeAttributes attributes = {keep};
   if (const std::vector<std::int64_t> axes = e.integers("axes"); !axes.empty())
@@ -24,12 +24,13 @@ std::string summed(Emit& e, const std::string& x, const NodeAttribute& keep) {
 }
 
 void sum(Emit& e) {
-  // Integers add up in 64 bits.
+  // Integers are added in 64 bits.
   if (is_floating(e.value().dtype)) return e.done(summed(e, e.in(), keepdims(e)));
   e.done(summed(e, e.cast(e.raw(), i64), keepdims(e)), i64);
 }
 
-/// The number of elements that the reduction adds, minus `less`, in the dtype of the computation.
+/// Returns the number of elements that the reduction adds, minus `less`, in the dtype of the
+/// computation.
 std::string divisor(Emit& e, std::int64_t less) {
   std::int64_t fixed = 1;
   std::string count;
@@ -72,7 +73,7 @@ void prod(Emit& e) {
   e.done(reduced(e, "ReduceProd", e.cast(e.raw(), i64), keepdims(e)), i64);
 }
 
-/// any() or all(): the largest or smallest of "is not 0" as 0 and 1.
+/// Writes any() or all(): the largest or smallest of "is not 0" as 0 and 1.
 void truth(Emit& e, const char* type) {
   const std::string is_zero = e("Equal", {e.in(), e.constant(0)});
   e.done(reduced(e, type, e.cast(e("Not", {is_zero}), i32), keepdims(e)), i32);
@@ -93,7 +94,7 @@ void cumsum(Emit& e) {
 
 constexpr std::int64_t kLast = -1;
 
-/// A weight or bias in the dtype of the computation, or the same number everywhere.
+/// Returns a weight or bias in the dtype of the computation, or one number everywhere.
 std::string parameter(Emit& e, std::size_t i, double otherwise) {
   if (e.has(i)) return e.in(i);
   return e.graph.initializer(otherwise == 1 ? "ones" : "zeros",

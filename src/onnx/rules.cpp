@@ -146,7 +146,7 @@ void Emit::refuse(const std::string& why, const char* hint) const {
 }
 
 std::string Emit::reshape(const std::string& x, const Sizes& shape) {
-  // One size may be -1: that of the batch.
+  // One size may be -1, and it is the one that depends on the batch.
   int symbolic = 0;
   bool empty = false;
   std::vector<std::int64_t> sizes;
@@ -179,7 +179,7 @@ const Rule* rule_of(std::string_view op) {
 
 namespace {
 
-/// A constant, which may grow with the batch.
+/// Adds a constant, which may grow with the batch.
 std::string constant(Graph& graph, const ModelConstant& c, const ModelValue& v) {
   graph.enter("");
   if (c.counts) {
@@ -203,7 +203,7 @@ bool gives_any(const TracedOp& op, const std::vector<bool>& values) {
                      [&values](int y) { return values[static_cast<std::size_t>(y)]; });
 }
 
-/// The values that an output depends on, and itself.
+/// Marks the outputs and the values on which they depend.
 std::vector<bool> read_values(const Model& model) {
   std::vector<bool> read(model.values.size());
   const auto note = [&read](int value) {

@@ -1,4 +1,4 @@
-// How firn's operations are written as ONNX nodes: one rule an operation, in tables by family.
+// Writes firn's operations as ONNX nodes: one rule for each operation, in tables by family.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace firn::io::onnx {
 
-/// In which dtype the nodes of a rule compute.
+/// Dtype in which the nodes of a rule compute.
 enum class Width : std::uint8_t {
-  same,   ///< that of the operands
+  same,   ///< dtype of the operands
   wide,   ///< f32 for f16: the rule has several nodes, and firn rounds once
-  whole,  ///< i32 for u8 and bool, in which few runtimes calculate
-  both,   ///< as wide and whole
+  whole,  ///< i32 for u8 and bool, with which few runtimes compute
+  both,   ///< wide and whole together
 };
 
-/// One operation while its nodes are added.
+/// One operation, whose nodes a rule adds.
 class Emit {
  public:
   Emit(Graph& graph, const Model& model, const std::vector<std::string>& names, const ModelOp& op,
@@ -31,28 +31,28 @@ class Emit {
   const Model& model;
 
   // ---- Operands ----
-  /// Operand i in the dtype of the computation.
+  /// Returns operand i in the dtype of the computation.
   std::string in(std::size_t i = 0);
-  /// The same as it is.
+  /// Returns operand i in its own dtype.
   std::string raw(std::size_t i = 0) const;
   bool has(std::size_t i) const { return op_.traced->inputs.at(i) >= 0; }
   std::size_t count() const { return op_.traced->inputs.size(); }
   const ModelValue& value(std::size_t i = 0) const;
   int rank(std::size_t i = 0) const { return static_cast<int>(value(i).shape.size()); }
-  /// A size of operand i; `axis` may be negative. Throws Error if it depends on the batch.
+  /// Returns a size of operand i; `axis` may be negative. Throws Error if it depends on the batch.
   std::int64_t size(std::int64_t axis, std::size_t i = 0) const;
-  /// An operand that takes no gradient.
+  /// Returns an operand that takes no gradient.
   std::string tensor(const char* name) const { return names_[index(name)]; }
   bool has_tensor(const char* name) const { return op_.traced->tensors.at(name) >= 0; }
   const ModelValue& tensor_value(const char* name) const { return model.values[index(name)]; }
   const ModelValue& result(std::size_t i = 0) const;
 
   // ---- Values before the operands ----
-  /// The number of operand i in the model; -1 if there is none.
+  /// Returns the number of operand i in the model; -1 if the operand was not given.
   int number_of(std::size_t i) const { return op_.traced->inputs.at(i); }
-  /// The operation that computes a value; null for inputs, constants and -1.
+  /// Returns the operation that computes a value; null for inputs, constants and -1.
   const TracedOp* maker(int value) const;
-  /// A value in the dtype of the computation; empty for -1.
+  /// Returns a value in the dtype of the computation; empty for -1.
   std::string in_dtype(int value);
 
   // ---- Attributes ----
@@ -70,7 +70,7 @@ class Emit {
                          const NodeAttributes& attributes = {}) {
     return graph.node(type, std::move(inputs), attributes);
   }
-  /// A scalar in the dtype of the computation.
+  /// Returns a scalar in the dtype of the computation.
   std::string constant(double v) { return graph.scalar(dtype, v); }
   std::string cast(const std::string& x, DType to) {
     return graph.node("Cast", {x}, {{"to", onnx_dtype(to)}});
@@ -83,16 +83,16 @@ class Emit {
     return graph.node("Squeeze", {x, graph.list(axes)});
   }
 
-  /// The result, computed in `dtype`.
+  /// Sets the result, which was computed in `dtype`.
   void done(const std::string& y) { done(y, dtype); }
-  /// The same, computed in another dtype.
+  /// Sets the result, which was computed in another dtype.
   void done(const std::string& y, DType computed);
-  /// A further result, in its own dtype.
+  /// Adds a further result, in its own dtype.
   void also(const std::string& y) { results.push_back(y); }
   /// Throws Error.
   [[noreturn]] void refuse(const std::string& why, const char* hint) const;
 
-  DType dtype;  ///< of the computation
+  DType dtype;  ///< dtype of the computation
   std::vector<std::string> results;
 
  private:
@@ -106,12 +106,12 @@ class Emit {
 };
 
 struct Rule {
-  std::string_view op;  ///< or formula (kernels/math/unary.h, binary.h)
+  std::string_view op;  ///< operation or formula (kernels/math/unary.h, binary.h)
   Width width;
   void (*write)(Emit&);
 };
 
-/// Nodes of gelu_tanh(x), which other rules end with too.
+/// Adds the nodes of gelu_tanh(x), with which other rules end too.
 std::string gelu_tanh(Emit& e, const std::string& x);
 
 /// The tables of the families.
@@ -122,7 +122,7 @@ std::span<const Rule> image_rules();
 std::span<const Rule> layer_rules();
 std::span<const Rule> recurrent_rules();
 
-/// The rule of an operation or formula; null if there is none.
+/// Returns the rule of an operation or formula; null if there is no rule.
 const Rule* rule_of(std::string_view op);
 
 /// An operation that cannot be exported, and why.
@@ -131,8 +131,8 @@ struct Refusal {
 };
 std::span<const Refusal> refusals();
 
-/// The model as a graph with these names of inputs and outputs. Throws Error for an operation
-/// without a rule, naming it and its module.
+/// Returns the model as a graph with these names of inputs and outputs. Throws Error, naming
+/// operation and module, for an operation without a rule.
 Graph graph_of(const Model& model, const std::vector<std::string>& inputs,
                const std::vector<std::string>& outputs);
 

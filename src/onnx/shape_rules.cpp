@@ -15,7 +15,8 @@ NodeAttribute axis(Emit& e) { return {"axis", e.integer("axis")}; }
 
 void reshape(Emit& e) { e.done(e.reshape(e.raw(), e.result().shape)); }
 
-/// x repeated to a shape. Axes that stay have size 1 there: Expand broadcasts both ways.
+/// Returns x repeated to a shape. Unchanged axes have size 1 in it, because Expand broadcasts both
+/// ways.
 std::string expanded(Emit& e, const std::string& x, const Sizes& from, const Sizes& to) {
   Sizes shape = to;
   const std::size_t lead = to.size() - from.size();
@@ -29,7 +30,7 @@ void slice(Emit& e) {
   const Size size = e.value().shape[at];
   Size first = e.any("first"), last = e.any("last");
   if (first.is_fixed() && last.is_fixed() && last.fixed < first.fixed) last = first;
-  // To the end of an axis that grows is to the end of any.
+  // A slice to the end of an axis gets kEnd, which is valid for any size of a growing axis.
   const std::string end = last == size ? e.graph.list({kEnd}) : e.graph.size(last);
   e.done(e("Slice", {e.raw(), e.graph.size(first), end, e.graph.list({e.integer("axis")}),
                      e.graph.list({e.integer("step")})}));
@@ -56,7 +57,7 @@ void pad(Emit& e) {
            {{"mode", std::string("constant")}}));
 }
 
-/// A whole tensor written by a copy of another: cast and repeated.
+/// Writes a copy to a whole tensor, cast and repeated.
 void copy(Emit& e) {
   std::string x = e.raw();
   if (e.value().dtype != e.result().dtype) x = e.cast(x, e.result().dtype);
@@ -69,7 +70,7 @@ void fill(Emit& e) {
 }
 
 void one_hot(Emit& e) {
-  // Whether the index, with an axis more, is 0, 1, ...
+  // Compares the index, with one more axis, with 0, 1, ...
   const std::int64_t rank = static_cast<std::int64_t>(e.tensor_value("index").shape.size());
   const std::string index = e.unsqueeze(e.cast(e.tensor("index"), i64), {rank});
   const std::string classes =
@@ -82,12 +83,12 @@ void scatter_add(Emit& e) {
   e.done(e("ScatterElements", {e.in(0), e.tensor("index"), e.in(1)},
            {axis(e), {"reduction", std::string("add")}}));
 }
-/// For positions that are all different.
+/// Requires that all positions differ.
 void put(Emit& e) {
   e.done(e("ScatterElements", {e.raw(0), e.tensor("index"), e.raw(1)}, {axis(e)}));
 }
 
-/// Both axes last and merged, of which every (m + 1)-th element is taken.
+/// Moves both axes to the end, merges them, and takes every (m + 1)-th element.
 void diagonal(Emit& e) {
   const std::int64_t a = e.integer("first"), b = e.integer("second"), offset = e.integer("offset");
   const std::int64_t n = e.size(a), m = e.size(b);
@@ -106,7 +107,7 @@ void diagonal(Emit& e) {
   e.done(e("Gather", {rows, e.graph.list(positions)}, {{"axis", std::int64_t{e.rank() - 2}}}));
 }
 
-/// TopK along an axis; equal elements in the order of their positions, as in firn.
+/// Writes TopK along an axis; equal elements are in the order of their positions, as in firn.
 void top(Emit& e, bool values) {
   const auto at = static_cast<std::size_t>(e.integer("axis"));
   const std::vector<std::string> y =

@@ -1,6 +1,6 @@
-// Recording of a run. A tensor is known by its impl, or by the storage and geometry of the same
-// elements, at the storage's version: an in-place write makes a new value, and what shares the
-// memory without being that value is not known any more.
+// Records a run. A tensor is identified by its impl, or by the storage and geometry of its
+// elements, at the storage's version. An in-place write makes a new value; other tensors that share
+// the memory are then no longer known.
 #include "onnx/trace.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 using autograd::Attribute;
 using autograd::AttributeSink;
 
-/// The path of the module that is being called, without the name of the root's type.
+/// Returns the path of the module that is being called, without the name of the root's type.
 std::string module_now() {
   const std::string_view path = runtime::module_path(thread_context.labels.module);
   const std::size_t dot = path.find('.');
@@ -71,13 +71,13 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
         pending_.numbers[a.name] = number(a);
       }
     }
-    // Before the layer changes its running statistics.
+    // This check comes before the layer changes its running statistics.
     if (pending_.op == "batch_norm" && pending_.numbers.contains("computed") &&
         pending_.numbers.at("computed") == Number(std::int64_t{1}))
       cannot_repeat(op, "it normalises by the statistics of the batch", "call model.eval()");
     if (!writes_in_place(op) || pending_.tensors.empty()) return;
     refuse_named(op, pending_.tensors.front().tensor);
-    // The operation is about to overwrite what it reads.
+    // The operation will overwrite the tensors that it reads.
     const bool traced = std::any_of(pending_.tensors.begin(), pending_.tensors.end(),
                                     [this](const Lent& l) { return is_traced(l.tensor); });
     for (Lent& l : pending_.tensors)
@@ -109,9 +109,9 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
   void ran(const char* op, std::span<const Tensor* const> operands, const Tensor& y) override {
     const std::string_view name = op;
     const Pending given = take_pending(op);
-    if (name == "copy_" && given.op.empty()) return;  // wrote() has been told
+    if (name == "copy_" && given.op.empty()) return;  // wrote() has recorded it
     const bool custom = given.numbers.contains("custom");
-    // It may have computed its result with operations, which have been recorded.
+    // It may have computed its result with operations, which are already recorded.
     if (custom && find(y) >= 0 && !is_constant(find(y))) return;
     const bool in_place = !custom && writes_in_place(op);
     const bool view = name == "reshape" || name == "permute";
@@ -127,7 +127,7 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
         made.tensors[l.name] = value_of(op, l);
       }
     }
-    // Elementwise operations give their operands as they were before a write.
+    // Elementwise operations report their operands as they were before a write.
     for (const Lent* l : in_order) made.inputs.push_back(value_of(op, *l));
     for (const Tensor* t : operands)
       if (in_order.empty()) made.inputs.push_back(t->defined() ? operand(op, *t) : -1);
@@ -140,7 +140,7 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
  private:
   static constexpr int kUnknown = -2, kUndefined = -1;
 
-  /// A tensor that an operation gave, and its number at that time.
+  /// A tensor that an operation reported, and its number at that time.
   struct Lent {
     const char* name;
     Tensor tensor;
@@ -186,7 +186,7 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
 
   // ---- Values ----
 
-  /// The number of a tensor's value; kUnknown if it has none.
+  /// Returns the number of a tensor's value; kUnknown if it has none.
   int find(const Tensor& t) const {
     const std::uint32_t version = t.storage()->version();
     if (const auto at = by_impl_.find(t.impl());
@@ -198,7 +198,7 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
     return kUnknown;
   }
   bool is_constant(int value) const { return out_.constants.contains(value); }
-  /// Whether the tensor depends on an input.
+  /// Returns true if the tensor depends on an input.
   bool is_traced(const Tensor& t) const {
     if (!t.defined()) return false;
     const int value = find(t);
@@ -206,7 +206,8 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
   }
   bool any_traced(std::span<const Tensor* const> operands, bool view, const Pending& given) const {
     for (const Tensor* t : operands) {
-      // A view of a parameter keeps the parameter's name in the file: it is an operation.
+      // A view of a parameter is recorded as an operation, so that the parameter keeps its name in
+      // the file.
       if (is_traced(*t) || (view && t->defined() && named_.contains(t->storage().get())))
         return true;
     }
@@ -219,7 +220,7 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
     if (l.value != kUnknown) return l.value;
     return operand(op, l.tensor);
   }
-  /// The number of an operand. What no input has a part in becomes a constant.
+  /// Returns the number of an operand. A value that depends on no input becomes a constant.
   int operand(const char* op, const Tensor& t) {
     if (!t.defined()) return kUndefined;
     if (const int known = find(t); known >= 0) return known;
@@ -249,7 +250,7 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
     out_.values.push_back({t.dtype(), t.shape()});
     return static_cast<int>(out_.values.size()) - 1;
   }
-  /// From now on `t` has the value of this number.
+  /// Sets the number of the value that `t` has from now on.
   void know(const Tensor& t, int value) {
     by_impl_.insert_or_assign(t.impl(), Known{t, t.storage()->version(), value});
     places_[t.storage().get()].push_back({t, t.storage()->version(), value});
@@ -277,7 +278,7 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
   std::unordered_map<const TensorImpl*, Known> by_impl_;
   std::unordered_map<const Storage*, std::vector<Known>> places_;
   std::unordered_map<const Storage*, std::vector<const NamedTensor*>> named_;
-  std::unordered_set<const Storage*> computed_;  ///< memory that holds what depends on an input
+  std::unordered_set<const Storage*> computed_;  ///< memory of values that depend on an input
 };
 
 }  // namespace

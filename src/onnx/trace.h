@@ -1,8 +1,8 @@
-// What a function did with its inputs: operations with operands, results and attributes. Values are
-// numbered in the order in which they appear, so two runs of one function are compared number by
-// number.
+// The trace of a function: operations with operands, results and attributes. Values are numbered in
+// the order of their appearance, so two runs of one function are compared number by number.
 //
-// What no input has a part in is a constant: only the values that meet an input are kept.
+// A value that depends on no input is a constant. Only constants that are combined with such values
+// are kept.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@ struct TracedValue {
 };
 
 struct TracedOp {
-  std::string op;            ///< as errors name it, e.g. "add_"
-  std::string rule;          ///< what it computes: the formula of an elementwise op, e.g. "add"
+  std::string op;            ///< name in errors, e.g. "add_"
+  std::string rule;          ///< its computation: the formula of an elementwise op, e.g. "add"
   std::string module;        ///< path of the module that was called; empty for the root
-  std::vector<int> inputs;   ///< numbers of values; -1: none was given
-  std::vector<int> outputs;  ///< the result; of sort and topk the positions too
+  std::vector<int> inputs;   ///< numbers of values; -1: the operand was not given
+  std::vector<int> outputs;  ///< number of the result; for sort and topk also of the positions
   std::map<std::string, Number> numbers;
-  std::map<std::string, int> tensors;  ///< operands that take no gradient; -1: none
+  std::map<std::string, int> tensors;  ///< operands without gradients; -1: not given
 };
 
 /// A value that depends on no input.
 struct Constant {
-  std::string name;  ///< of a parameter or buffer; else empty
+  std::string name;  ///< name of a parameter or buffer; else empty
   Tensor value;      ///< a parameter itself, or a row-major copy on the CPU
 };
 
@@ -49,13 +49,13 @@ struct Trace {
   std::vector<TracedOp> ops;
 };
 
-/// Runs `f` on `inputs`, without gradients and outside of any Autocast guard. `named` are
-/// parameters and buffers. Throws Error if f draws random numbers, writes to a named tensor, reads
-/// a tensor that was written through a view, or returns nothing.
+/// Runs `f` on `inputs`, without gradients and outside any Autocast guard. `named` are parameters
+/// and buffers. Throws Error if f draws random numbers, writes to a named tensor, reads a tensor
+/// that was written through a view, or returns nothing.
 Trace trace(const Function& f, const std::vector<Tensor>& inputs,
             const std::vector<NamedTensor>& named);
 
-/// Row-major and on the CPU, in a way that no listener sees.
+/// Returns a row-major copy on the CPU, of which no listener is notified.
 Tensor on_host(const Tensor& t);
 
 }  // namespace firn::io::onnx

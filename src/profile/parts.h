@@ -1,4 +1,4 @@
-// The parts of a profile, a file each.
+// The parts of a profile, each in its own file.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace firn::profile_parts {
 
-/// Throws Error unless a file could be written to `path`, and leaves nothing behind.
+/// Throws unless a file can be written to `path`. Leaves no file behind.
 void check_trace_path(const std::string& path);
 /// Throws IoError.
 void write_trace(const runtime::SpanLog& log, const std::string& path);

@@ -1,4 +1,4 @@
-// What this machine reaches at most, by firn's own product and copy.
+// Measures the peak rates of this machine with firn's own product and copy.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Seconds of one run, the best of several.
+/// Returns the seconds of one run, the best of several.
 template <class Run>
 double best_seconds(Device device, const Run& run) {
   constexpr int kRuns = 4;
@@ -36,7 +36,7 @@ double best_seconds(Device device, const Run& run) {
   return best;
 }
 
-/// The size doubles until a run takes so long that starting it costs nothing.
+/// Doubles the size until a run takes so long that the time to start it does not matter.
 template <class RateOf>
 double grow(std::int64_t size, std::int64_t most, double enough_seconds, const RateOf& rate_of) {
   double best = 0;
@@ -47,7 +47,7 @@ double grow(std::int64_t size, std::int64_t most, double enough_seconds, const R
   }
 }
 
-/// Memory that the accounts of firn's tensors do not see, so that measuring changes no peak.
+/// Memory that firn does not account for, so that measuring does not change a peak of memory.
 class Block {
  public:
   explicit Block(std::size_t bytes) : data_(new std::byte[bytes + kAlignment]{}) {}
@@ -136,7 +136,7 @@ MachinePeak machine_peak(Device device, DType dtype) try {
   const NoAutocast plain;
   const std::lock_guard lock(mutex);
   const int threads = device.is_cpu() ? num_threads() : 0;
-  // Key f32 has products; u8 stands for copies.
+  // The key is the dtype of a product; u8 stands for copies.
   const auto once = [&](DType key, const auto& measure) {
     const auto found = known.find({device, key, threads});
     return found != known.end() ? found->second : known[{device, key, threads}] = measure();

@@ -1,4 +1,4 @@
-// Beginning and end of a profile.
+// Begins and ends a profile.
 #include "firn/profile.h"
 
 #include <filesystem>
@@ -20,7 +20,7 @@ Profile::Profile(ProfileOptions options) try : options_(std::move(options)) {
              options_.max_spans);
   if (!options_.trace.empty()) {
     profile_parts::check_trace_path(options_.trace);
-    options_.trace = std::filesystem::absolute(options_.trace);  // whatever the folder is later
+    options_.trace = std::filesystem::absolute(options_.trace);  // a later chdir() has no effect
   }
   runtime::start_spans(
       {.keep = static_cast<std::size_t>(options_.max_spans), .nvtx = options_.nvtx});

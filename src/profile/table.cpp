@@ -1,4 +1,4 @@
-// The tables of a profile: totals of spans, by what is asked for.
+// The tables of a profile: totals of spans, grouped by ProfileBy.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ bool is_backward(const SpanTotal& t) {
   return t.like.backward || t.like.kind == SpanKind::gradient;
 }
 
-/// A row, and what its share of the peak is computed from.
+/// A row, and the values from which its share of the peak is computed.
 struct Sum {
   ProfileRow row;
   std::int64_t kernel_calls = 0;
@@ -34,7 +34,7 @@ struct Sum {
 class Table {
  public:
   Table(const runtime::SpanLog& log, ProfileBy by) : by_(by) {
-    std::uint64_t covered = 0;  // of the first thread
+    std::uint64_t covered = 0;  // time of the first thread
     for (const SpanTotal& t : log.totals) {
       if (t.like.thread == 0) covered += t.self_ns;
       add(t);
@@ -93,7 +93,7 @@ class Table {
     }
   }
 
-  /// Whether a span of this kind is what the rows count.
+  /// Returns true if the rows count spans of this kind.
   bool counts(SpanKind kind) const {
     switch (by_) {
       case ProfileBy::module_path:
@@ -123,7 +123,8 @@ class Table {
     add_least_time(sum, t);
   }
 
-  /// Kernels on a device without a measured time are left out of the share.
+  /// Adds a kernel's least time. Kernels on a device without a measured time do not count for the
+  /// share.
   void add_least_time(Sum& sum, const SpanTotal& t) {
     const Device device = t.like.device;
     if (t.work.bytes <= 0 && t.work.flops <= 0) return;
@@ -140,7 +141,7 @@ class Table {
     sum.kernel_seconds += measured;
   }
 
-  /// Zeros if there is no memory to measure it.
+  /// Returns the peak; zeros if there is no memory to measure it.
   static MachinePeak peak_of(Device device, DType dtype) {
     try {
       return machine_peak(device, dtype);

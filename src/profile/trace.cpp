@@ -22,7 +22,7 @@ using runtime::SpanRecord;
 
 constexpr const char* kOp = "Profile::write_trace";
 
-/// A Range may have any name.
+/// Returns a name as a JSON string; a Range may have any name.
 std::string json_name(std::string_view name) {
   return io::json_string(io::is_utf8(name) ? std::string(name) : io::quoted_for_message(name));
 }

@@ -7,7 +7,8 @@
 namespace firn::tools {
 namespace {
 
-/// The length of the UTF-8 character at `i`, and its code; 1 and the byte if that begins none.
+/// Returns the length of the UTF-8 character at `i`, and sets its code; 1 and the byte if none
+/// begins there.
 std::size_t character(std::string_view text, std::size_t i, std::uint32_t& code) {
   const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(text[k]); };
   const unsigned char lead = byte(i);

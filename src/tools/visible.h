@@ -1,4 +1,4 @@
-// Hostile texts for people: control bytes made visible. Every tool has this file.
+// Makes control bytes in hostile texts visible. Every tool uses this file.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,10 @@
 
 namespace firn::tools {
 
-/// What no terminal or page should be given is shown as an escape: control bytes, bytes that are no
-/// UTF-8, and characters that turn the direction of a text. Line breaks and tabs too, unless
-/// `keep_lines`. At most `most` bytes of the text, then how many there are.
+/// Escapes everything that a terminal or page should not get: control bytes, bytes that are not
+/// UTF-8, and characters that change the direction of a text. Line breaks and tabs are escaped too,
+/// unless `keep_lines`. Returns at most `most` bytes of the text; if it is longer, its size
+/// follows.
 std::string visible(std::string_view text, std::size_t most, bool keep_lines = false);
 
 }  // namespace firn::tools

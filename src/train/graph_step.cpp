@@ -23,10 +23,10 @@ struct Step::Impl {
   Device device;
   std::function<void()> work;
   std::function<std::int64_t()> variant;
-  std::optional<std::weak_ptr<optim::OptimizerImpl*>> optimizer;  ///< it may be moved
+  std::optional<std::weak_ptr<optim::OptimizerImpl*>> optimizer;  ///< the optimizer may move
   std::unordered_map<std::int64_t, Variant> variants;
 
-  /// Null for a step without an optimizer. Throws Error if its optimizer is gone.
+  /// Returns null for a step without an optimizer. Throws Error if its optimizer no longer exists.
   optim::OptimizerImpl* optimizer_in_use() const {
     if (!optimizer) return nullptr;
     const auto alive = optimizer->lock();

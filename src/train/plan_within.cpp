@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kOp = "plan_within";
 
-/// The smallest peak that was found, and what it takes.
+/// The smallest peak that was found, and a text about it.
 struct Least {
   std::size_t peak = 0;
   std::string text;
@@ -41,7 +41,7 @@ BatchPlan plan_within(std::size_t budget, Optimizer& optimizer, nn::Module& net,
   const std::int64_t least = std::min(options.least_micro_batch, samples);
   BatchPlan best;
   Least smallest;
-  // First sizes of `least` or more, then any.
+  // Tries sizes of `least` or more first, then any size.
   for (const std::int64_t from : {least, std::int64_t{1}}) {
     for (const nn::BlockCheckpoints& policy : nn::detail::kFromFastest) {
       blocks.set(policy);

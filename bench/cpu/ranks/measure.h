@@ -1,8 +1,8 @@
-// What steps of several ranks take, and what they are made of: a micro-step and an update on one
-// rank, collectives without steps. scripts/step-time --measured reads the lines.
+// Measures steps of several ranks and their parts: a micro-step and an update on one rank,
+// collectives without steps. scripts/step-time --measured reads the lines.
 //
-// Each rank has one thread. All is measured once in a round, and the rounds follow one another, so
-// that a quiet moment of the machine serves every line.
+// Each rank has one thread. A round measures everything once, and the rounds follow one another, so
+// that a quiet moment of the machine benefits every line.
 #pragma once
 
 #include <firn/dist/distribute.h>
@@ -19,23 +19,23 @@ namespace bench::ranks {
 
 using namespace firn;  // NOLINT: a program's own header
 
-/// Runs fn on the first `ranks` ranks of the job; fn of the first one returns seconds.
+/// Runs fn on the first `ranks` ranks of the job; fn of the first rank returns seconds.
 using OnRanks = std::function<double(int ranks, const std::function<double(const dist::Group&)>&)>;
 
 struct Work {
   const char* name;
-  std::vector<std::int64_t> sizes;  ///< of the layers
-  std::int64_t micro_batch;         ///< samples; in exact mode the quantum
-  int micro_steps;                  ///< of each rank in a step; with `divides`, of all ranks
+  std::vector<std::int64_t> sizes;  ///< sizes of the layers
+  std::int64_t micro_batch;         ///< number of samples; in exact mode the chunk
+  int micro_steps;                  ///< per step and rank; with `divides`, of all ranks
   bool divides;
-  std::int64_t unused;  ///< elements of a weight that gets no gradient, but is exchanged
-  int steps;            ///< timed at once
+  std::int64_t unused;  ///< elements of an exchanged weight that gets no gradient
+  int steps;            ///< number of steps timed at once
 
   int own_micro_steps(int ranks) const { return divides ? micro_steps / ranks : micro_steps; }
 };
 
-/// What most of a step is: of `talk` latency, of `wide` bytes, of `state` the update, of `deep`
-/// micro-steps.
+/// The works. Most of a step is latency in `talk`, bytes in `wide`, the update in `state`, and
+/// micro-steps in `deep`.
 inline const std::vector<Work>& works() {
   static const std::vector<Work> all{{"talk", {16, 16, 4}, 2, 1, false, 0, 10},
                                      {"wide", {16, 16, 4}, 2, 1, false, 1 << 18, 4},
@@ -61,8 +61,8 @@ struct Mode {
 };
 inline constexpr Mode kModes[] = {{"plain", false, 0}, {"zero", false, 1}, {"exact", true, 0}};
 
-/// Seconds of fn(): of so many calls at once the mean, of all blocks of them the best. Ranks begin
-/// together.
+/// Returns the seconds of fn(): the mean of `calls` calls in a block, and the best of all blocks.
+/// Ranks begin together.
 template <class Fn>
 double time_of(const dist::Group& group, int calls, const Fn& fn, int blocks = 30) {
   group.barrier();
@@ -78,7 +78,7 @@ double time_of(const dist::Group& group, int calls, const Fn& fn, int blocks = 3
 
 class Measurement {
  public:
-  /// `only` is the name of a work, or empty: all of them.
+  /// `only` is the name of a work; empty means all works.
   Measurement(OnRanks on_ranks, const std::string& only) : on_ranks_(std::move(on_ranks)) {
     for (const Work& w : works())
       if (only.empty() || only == w.name) works_.push_back(w);
@@ -106,8 +106,8 @@ class Measurement {
     const char* unit;
     std::vector<double> values;
   };
-  static constexpr int kOften = 60;  // blocks: all computed times hang on these figures
-  static constexpr std::int64_t kBulk = 1 << 18;  // f32: about the size of the arena of `wide`
+  static constexpr int kOften = 60;  // blocks: all computed times depend on these figures
+  static constexpr std::int64_t kBulk = 1 << 18;  // f32 elements: about the arena of `wide`
 
   void note(const std::string& what, const char* unit, double value) {
     Line& line = lines_[what];
@@ -125,7 +125,7 @@ class Measurement {
     return cross_entropy(net(x), y);
   }
 
-  /// Seconds of a step of n ranks.
+  /// Returns the seconds of a step of n ranks.
   double step(const Work& w, const Mode& mode, int n) const {
     return on_ranks_(n, [&](const dist::Group& group) {
       manual_seed(1);
@@ -165,8 +165,8 @@ class Measurement {
     note_microseconds(name + ".plain.1", step(w, kModes[0], 1));
   }
 
-  /// A collective of few bytes, and large ones of what each rank has just written, and reads
-  /// afterwards: bytes that another core wrote are far away.
+  /// Measures a collective of few bytes, and large ones. Each rank writes the bytes before and
+  /// reads them afterwards, since bytes that another core wrote are slow to read.
   void collectives(int n) {
     const std::string at = "." + std::to_string(n);
     const double few = on_ranks_(n, [](const dist::Group& group) {
@@ -186,12 +186,12 @@ class Measurement {
     });
   }
 
-  /// Some work between calls: ranks that come at once find the others awake.
+  /// Does some work between calls; ranks that arrive at once would find the others awake.
   static void pause() {
     static thread_local Tensor x = zeros({4096});
     for (int i = 0; i < 10; ++i) mul_(x, 0.5);
   }
-  /// Nanoseconds of the call and of a pass over x, for each byte of x.
+  /// Measures the nanoseconds of the call and of a pass over x, for each byte of x.
   void bulk(const std::string& what, int n,
             const std::function<void(const dist::Group&, const Tensor&)>& call) {
     const double s = on_ranks_(n, [&](const dist::Group& group) {
@@ -204,7 +204,7 @@ class Measurement {
     });
     note("ranks.bulk." + what, "ns/B", s * 1e9 / (4 * kBulk));
   }
-  /// Passes over memory by one rank: x *= 0.5, and y += x, as exact mode adds gradients.
+  /// Measures passes over memory by one rank: x *= 0.5, and y += x, as exact mode adds gradients.
   void passes() {
     const double paused =
         on_ranks_(1, [](const dist::Group& group) { return time_of(group, 20, [] { pause(); }); });

@@ -1,4 +1,4 @@
-// The same as threads.cpp with ranks that are processes: steps of 2 ranks to as many as there are.
+// threads.cpp with ranks that are processes: steps of 2 ranks up to all ranks of the job.
 //   mpirun -np 4 bench_ranks_mpi [WORK] [--epochs ROUNDS]
 #include <firn/dist/mpi.h>
 

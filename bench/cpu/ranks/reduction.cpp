@@ -1,9 +1,9 @@
-// What the exchange of exact mode takes over MPI, beside MPI_Allreduce of as many bytes: 64 MiB of
-// f32 gradients.
+// The time of exact mode's exchange over MPI, compared with MPI_Allreduce of as many bytes: 64 MiB
+// of f32 gradients.
 //   mpirun -np 2 bench_reduction_mpi [--epochs ROUNDS]
-// The exchange is the difference of two steps that alternate: one in which each rank has a quantum
-// of the batch of all, and one in which each trains on its quantum by itself. It has the sums in a
-// fixed order, and what ranks tell each other of a cycle.
+// The exchange is the difference of two alternating steps. In one, each rank has a chunk of the
+// batch of all ranks; in the other, each trains on its chunk independently. The exchange includes
+// the sums in a fixed order, and the ranks' metadata of a cycle.
 #include <firn/dist/distribute.h>
 #include <firn/dist/mpi.h>
 #include <firn/firn.h>
@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
     peer.push_back(theirs * 1e3);
   }
   if (group.rank() > 0) return 0;
-  // Single differences are noisy: the medians are compared.
+  // Single differences are noisy, so the medians are compared.
   bench::report("reduction.exact", "ms", exchange);
   bench::report("reduction.mpi_allreduce", "ms", peer);
   bench::report("reduction.share", "of MPI_Allreduce",

@@ -1,6 +1,6 @@
-// What ranks are worth on one machine: two ranks with a thread each, as threads of this process,
-// beside one rank with two threads. Both train on the same batch: a network of dense layers on 512
-// samples, a transformer on 8 sequences. The two alternate.
+// The benefit of ranks on one machine: compares two ranks with a thread each, as threads of this
+// process, with one rank of two threads. Both train on equal batches: a network of dense layers on
+// 512 samples, a transformer on 8 sequences. The two alternate.
 //   bench_scaling [--epochs ROUNDS] [--quick]
 #include <firn/dist/distribute.h>
 #include <firn/dist/local.h>
@@ -42,7 +42,7 @@ struct Gpt {
   }
 };
 
-/// Samples a second of so many ranks, with two threads in all.
+/// Returns the samples a second of `ranks` ranks, with two threads in all.
 template <class Model>
 double rate(int ranks, int steps) {
   double out = 0;

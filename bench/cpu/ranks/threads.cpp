@@ -1,4 +1,4 @@
-// Steps of 1 to 4 ranks that are threads, and what they are made of.
+// Steps of 1 to 4 ranks that are threads, and the parts of these steps.
 //   bench_ranks [WORK] [--epochs ROUNDS]
 #include <firn/dist/local.h>
 

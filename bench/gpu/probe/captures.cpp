@@ -1,5 +1,5 @@
-// A product that a graph captures before anything of it has run: what the library's first call, its
-// search and its first launch do inside a capture. Each in a process of its own.
+// A product that a graph captures before anything of it has run: the library's first call, its
+// search and its first launch inside a capture. Each runs in its own process.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -15,10 +15,10 @@ using firn::DType;
 
 constexpr std::int64_t kRows = 64, kOut = 512, kIn = 784;
 
-/// What the capture is the first to do.
+/// The first action that happens inside the capture.
 enum class Inside { handle, search, launch, nothing };
 
-/// Replays the graph and looks at the result.
+/// Replays the graph and checks the result.
 std::string replayed(cudaGraph_t graph, Product& product, cudaStream_t stream) {
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiateWithFlags(&executable, graph, 0), "cudaGraphInstantiateWithFlags");
@@ -50,7 +50,7 @@ void captured(Line& line, Inside inside) {
   }
   check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
         "cudaStreamBeginCapture");
-  // An error is told, and the capture is ended all the same.
+  // An error is printed, and the capture is ended nevertheless.
   try {
     if (inside == Inside::handle) {
       handle = new_handle();
@@ -72,7 +72,7 @@ void captured(Line& line, Inside inside) {
   line.add(replayed(recorded.graph, product, stream.get()));
 }
 
-/// The same through firn's own graph, which asks for a run before the capture.
+/// Captures the product through firn's own graph, which requires a run before the capture.
 void captured_by_firn(Line& line) {
   const firn::Device device = firn::Device::cuda();
   const firn::Tensor x = firn::ones({kRows, kIn}, firn::f16, device);

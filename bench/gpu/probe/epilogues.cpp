@@ -1,4 +1,4 @@
-// Values of the epilogues where firn's contract is exact (ReLU and its mask) or where the library
+// Values of the epilogues for which firn's contract is exact (ReLU and its mask) or the library
 // chooses the accuracy (GELU).
 #include <cmath>
 #include <cstdio>
@@ -33,7 +33,7 @@ std::string text_of(double v) {
 /// x[i] * 1, the others are 0.
 struct Column {
   Product product;
-  std::vector<float> y;  ///< of the first column
+  std::vector<float> y;  ///< values of the first column
 
   Column(cublasLtEpilogue_t epilogue, DType t, const std::vector<float>& x, float alpha = 1)
       : product({.in = t,
@@ -68,14 +68,15 @@ struct Column {
 
 // ---- ReLU ----
 
-/// -0 comes last, of its own product: a sum that starts at 0 is never -0, alpha = -1 makes it one.
+/// -0 is tested last by its own product: a sum that starts at 0 is never -0, but alpha = -1 makes
+/// it so.
 std::vector<float> relu_inputs() {
   const float infinity = std::numeric_limits<float>::infinity();
   return {0.0f, std::nanf(""), 1.0f, -1.0f, infinity, -infinity};
 }
 
 std::string relu(cublasLtEpilogue_t epilogue, DType t, bool mask) {
-  constexpr std::size_t kRows = 128;  // of the mask, in bits
+  constexpr std::size_t kRows = 128;  // bits of the mask
   std::string text;
   bool as_firn = true;
   const auto one = [&](const std::vector<float>& x, float alpha) {
@@ -129,8 +130,8 @@ struct Error {
   }
 };
 
-/// The greatest error against both forms of GELU, or of the derivative; and that of a correct
-/// result rounded to the dtype.
+/// Returns the largest error with respect to both forms of GELU, or of the derivative, and that of
+/// a correct result rounded to the dtype.
 std::string gelu(cublasLtEpilogue_t epilogue, DType t) {
   const bool slope = epilogue == CUBLASLT_EPILOGUE_DGELU;
   const std::vector<float> x = gelu_inputs(t);

@@ -1,4 +1,4 @@
-// Versions and files.
+// Versions and files of the GPU's libraries.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -91,11 +91,11 @@ void cudnn_version(Line& line) {
 #endif
 }
 
-/// Files of CUDA that this process has mapped, once cuBLASLt and cuDNN are open.
+/// Lists the files of CUDA that this process has mapped, once cuBLASLt and cuDNN are open.
 void files(Line& line) {
   try {
     firn::gpu::cublaslt();
-  } catch (const firn::Error&) {  // its own line says so
+  } catch (const firn::Error&) {  // its own line reports it
   }
 #ifdef FIRN_PROBE_CUDNN
   firn::gpu::cudnn();

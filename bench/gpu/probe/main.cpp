@@ -1,9 +1,9 @@
-// Says what a GPU's libraries do with the calls that firn makes, so that the tests' failures can be
-// read: a line a fact, in about 20 seconds.
+// Prints what a GPU's libraries do with firn's calls, which helps to interpret failures of the
+// tests. It prints one line for each fact, in about 20 seconds.
 //   firn_probe_gpu [PART...]
-// PART: machine, products, epilogues, captures; all without one. On the simulator it says what the
-// simulator models. Exit status: 0 all lines are there, 1 some ended in an error (they say which),
-// 2 no device or an unknown part. scripts/gpu-check runs it before the tests.
+// PART: machine, products, epilogues, captures; without it, all. On the simulator it prints what
+// the simulator models. Exit status: 0 all lines are complete, 1 some ended in an error (they say
+// which), 2 no device or an unknown part. scripts/gpu-check runs it before the tests.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,10 +25,11 @@ constexpr Part kParts[] = {{"machine", probe::add_machine},
                            {"epilogues", probe::add_epilogues},
                            {"captures", probe::add_captures}};
 
-/// A line takes milliseconds, the first use of a library seconds.
+/// A line takes milliseconds, but the first use of a library takes seconds.
 constexpr unsigned kSecondsALine = 30;
 
-/// Asked in a child process: this one must not use CUDA before it forks.
+/// Returns true if there is a device. A child process asks, since this one must not use CUDA before
+/// it forks.
 bool has_device() {
   const pid_t child = fork();
   if (child == 0) _exit(firn::cuda_device_count() > 0 ? 0 : 1);

@@ -60,13 +60,13 @@ cublasLtMatrixLayout_t layout(DType dtype, std::int64_t rows, std::int64_t cols)
   return made;
 }
 
-/// As much as firn lets algorithms use; one for all products.
+/// Returns the workspace, as large as firn's, which all products share.
 const Memory& workspace() {
   static auto* const memory = new Memory(firn::kernels::cuda::kProductWorkspace, false);
   return *memory;
 }
 
-/// An attribute of an algorithm, or -1 if the library does not say.
+/// Returns an attribute of an algorithm, or -1 if the library does not say.
 int attribute_of(const cublasLtMatmulAlgo_t& algorithm,
                  cublasLtMatmulAlgoConfigAttributes_t which) {
   std::int32_t value = 0;
@@ -143,7 +143,7 @@ std::vector<float> Memory::values(std::size_t count, DType dtype) const {
 
 WorkStream::WorkStream() {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // what was stored before is there
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // earlier stores are complete
 }
 WorkStream::~WorkStream() { cudaStreamDestroy(stream_); }
 

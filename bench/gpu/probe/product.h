@@ -1,5 +1,5 @@
-// One product as firn gives it to cuBLASLt (kernels/cuda/gemm/product.cpp), but with each step to
-// be looked at: descriptors, the search for an algorithm, the call, the nodes of its graph.
+// One product as firn passes it to cuBLASLt (kernels/cuda/gemm/product.cpp), but with separate
+// steps: descriptors, the search for an algorithm, the call, the nodes of its graph.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,10 +13,10 @@
 
 namespace probe {
 
-/// Throws std::runtime_error naming the call and CUDA's error; Broken if the error stays.
+/// Throws std::runtime_error naming the call and CUDA's error, or Broken if the error stays.
 void check(cudaError_t status, const char* call);
 
-/// "SUCCESS", "NOT_SUPPORTED": the name of a status without its prefix.
+/// Returns the name of a status without its prefix: "SUCCESS", "NOT_SUPPORTED".
 std::string name_of(cublasStatus_t status);
 
 /// Device memory.
@@ -30,7 +30,7 @@ class Memory {
   void* data() const { return data_; }
   /// Stores the values, each rounded to `dtype` (f16, bf16 or f32).
   void put(const std::vector<float>& values, firn::DType dtype);
-  /// The first `count` values of `dtype`.
+  /// Returns the first `count` values of `dtype`.
   std::vector<float> values(std::size_t count, firn::DType dtype) const;
   std::vector<unsigned char> bytes(std::size_t count) const;
 
@@ -52,10 +52,10 @@ class WorkStream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// A new handle of the library; never destroyed. Throws if the library answers no.
+/// Returns a new handle of the library, which is never destroyed. Throws if the library refuses.
 cublasLtHandle_t new_handle();
 
-/// D [m, n] = alpha op(A) op(B), column-major, without gaps, through an epilogue.
+/// The problem D [m, n] = alpha op(A) op(B), column-major, without gaps, through an epilogue.
 struct Problem {
   firn::DType in, out;
   cublasLtEpilogue_t epilogue;
@@ -64,7 +64,7 @@ struct Problem {
   float alpha = 1;
 };
 
-/// What the search for an algorithm has found, of kAsked at most.
+/// Result of the search for an algorithm, which asks for kAsked at most.
 struct Found {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   int count = 0;
@@ -83,7 +83,7 @@ class Product {
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
-  /// Asks the library for algorithms.
+  /// Searches for algorithms in the library.
   Found search(cublasLtHandle_t handle) const;
   /// Queues the product; returns the library's answer.
   cublasStatus_t run(cublasLtHandle_t handle, const Found& found, cudaStream_t stream) const;
@@ -103,19 +103,19 @@ class Product {
   cublasLtMatrixLayout_t layout_a_ = nullptr, layout_b_ = nullptr, layout_d_ = nullptr;
 };
 
-/// "66/20/36/1": number, tile, stages and splits of an algorithm, and its workspace if it wants
-/// one.
+/// Returns "66/20/36/1": number, tile, stages and splits of an algorithm, and its workspace if it
+/// needs one.
 std::string describe(const Found& found);
 
-/// What a capture has recorded; the graph is null if the capture failed.
+/// Result of a capture; the graph is null if the capture failed.
 struct Recorded {
   cudaError_t status = cudaSuccess;
   cudaGraph_t graph = nullptr;
 };
-/// Ends the capture of a stream, also one that failed.
+/// Ends the capture of a stream, even if it failed.
 Recorded end_capture(cudaStream_t stream);
 
-/// "1n", or with other nodes than kernels "3n(k1 set1 copy1)".
+/// Returns "1n", or "3n(k1 set1 copy1)" if there are other nodes than kernels.
 std::string nodes_of(cudaGraph_t graph);
 
 }  // namespace probe

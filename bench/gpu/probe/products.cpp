@@ -1,5 +1,5 @@
-// The table of products: what cuBLASLt offers for the three products of a layer, with each epilogue
-// that firn asks for.
+// The table of products: cuBLASLt's algorithms for the three products of a layer, with each
+// epilogue that firn uses.
 #include <string>
 #include <vector>
 
@@ -15,13 +15,13 @@ using firn::DType;
 struct Layer {
   std::int64_t rows, out, in;
 };
-/// The sample's MLP with 64 images, 784-512-512-10, whose last layer has a leading dimension of 10.
-/// Then an inner axis of 1, one output, and one row.
+/// The layers of the sample's MLP with 64 images, 784-512-512-10, whose last layer has a leading
+/// dimension of 10. Then layers with an inner axis of 1, one output, and one row.
 constexpr Layer kLayers[] = {{64, 512, 784}, {64, 512, 512}, {64, 10, 512},
                              {64, 512, 1},   {64, 1, 512},   {1, 512, 512}};
-constexpr int kWidth = 17;  // of a column
+constexpr int kWidth = 17;  // width of a column
 
-/// y = x w^T, dx = dy w, dw = dy^T x.
+/// The products y = x w^T, dx = dy w, dw = dy^T x.
 enum class Pass { forward, data_gradient, weight_gradient };
 
 struct Row {
@@ -50,7 +50,8 @@ constexpr Row kRows[] = {
     {"dw f32 BGRADB", Pass::weight_gradient, CUBLASLT_EPILOGUE_BGRADB, true},
 };
 
-/// Column-major, as firn's dense layers call it: row-major [r, c] is column-major [c, r].
+/// Returns the column-major problem, as firn's dense layers call it: row-major [r, c] is
+/// column-major [c, r].
 Problem problem_of(const Row& row, const Layer& l, DType t) {
   Problem p{.in = t,
             .out = row.wide ? DType::f32 : t,

@@ -11,9 +11,9 @@
 namespace probe {
 namespace {
 
-/// What a child tells its parent, in memory that both see.
+/// Report of a child to its parent, in shared memory.
 struct Progress {
-  std::size_t step = 0;  ///< the one that runs, or the first that has not
+  std::size_t step = 0;  ///< the running step, or the first one not yet run
   bool running = false;  ///< false: the child ended between steps
   int failed = 0;        ///< steps that threw
 };
@@ -25,7 +25,7 @@ Progress* shared_progress() {
   return new (memory) Progress;
 }
 
-/// The life of a child: steps from progress.step on, as far as one process takes them.
+/// Runs steps in a child from progress.step on, as far as one process allows.
 void run_in_child(const std::vector<Step>& steps, std::FILE* out, unsigned seconds,
                   Progress& progress) {
   const std::size_t first = progress.step;

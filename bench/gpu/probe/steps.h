@@ -1,5 +1,5 @@
-// Lines of a report that nothing can take along: every step prints one line, piece by piece, in a
-// child process. A step that throws, hangs or dies ends its own line; the next one goes on in a new
+// Lines of a report that survive a failure. Every step prints one line, piece by piece, in a child
+// process. A step that throws, hangs or dies ends only its own line; the next step runs in a new
 // process.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace probe {
 
-/// Nothing further can work in this process, as after a kernel's invalid access.
+/// Error after which nothing works in this process, for example a kernel's invalid access.
 struct Broken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -26,10 +26,10 @@ class Line {
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
 
-  /// Writes a space and the text, which must not hold a line feed: each becomes a space.
+  /// Writes a space and the text, in which each line feed becomes a space.
   void add(const std::string& text);
-  /// Writes what `text` returns, or the message of what it throws, padded to `width`. Passes a
-  /// Broken on.
+  /// Writes the result of `text`, or the message of its exception, padded to `width`. Passes on a
+  /// Broken.
   void cell(const std::function<std::string()>& text, int width = 0);
 
  private:
@@ -39,13 +39,14 @@ class Line {
 struct Step {
   std::string name;
   std::function<void(Line&)> run;
-  /// No other step runs in its process: for what only the first use of a library shows.
+  /// True if no other step runs in its process, because only the first use of a library shows the
+  /// effect.
   bool alone = false;
 };
 
-/// Runs the steps in order, in as few child processes as their ends allow. A step gets `seconds`.
-/// The caller must not have used CUDA or started threads. Returns how many steps ended badly:
-/// threw, died or took too long. Throws std::runtime_error if no process can be started.
+/// Runs the steps in order, in as few child processes as failures allow. A step gets `seconds`. The
+/// caller must not have used CUDA or started threads. Returns how many steps threw, died or took
+/// too long. Throws std::runtime_error if no process can be started.
 int run_steps(const std::vector<Step>& steps, std::FILE* out, unsigned seconds);
 
 }  // namespace probe

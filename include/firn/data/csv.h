@@ -15,7 +15,7 @@ namespace firn::data {
 struct CsvOptions {
   char separator = ',';  ///< a tab for tab-separated values
   bool header = true;    ///< the first row has the names; else they are "0", "1", ...
-  /// The columns to keep, in this order; empty: all, in the file's order.
+  /// Columns to keep, in this order. An empty list keeps all columns, in the file's order.
   std::vector<std::string> columns = {};
   /// Value of an empty field in a column of numbers, for every dtype that is read. With nullopt an
   /// empty field is an error.
@@ -33,23 +33,23 @@ enum class CsvType : std::uint8_t { integer, number, text };
 ///   const data::CsvTable table("houses.csv");
 ///   const data::TensorDataset set({table.numbers({"area", "rooms"}), table.column("price")});
 ///
-/// Format (RFC 4180): rows end with LF or CRLF; a field in double quotes may have separators, line
-/// ends and doubled quotes in it. A UTF-8 byte order mark is skipped, as are empty lines: in a
-/// table of one column, an empty field is written "". Texts are
-/// the bytes of the file. A field has at most 1 MiB, a row 16 MiB and 65536 fields.
+/// Format (RFC 4180): rows end with LF or CRLF. A field in double quotes may contain separators,
+/// line ends and doubled quotes. A UTF-8 byte order mark and empty lines are skipped; in a table of
+/// one column, an empty field is written "". Texts are the bytes of the file. A field has at most 1
+/// MiB, a row 16 MiB and 65536 fields.
 ///
 /// The file is read once, in pieces. The table holds the texts of its columns, and 8 bytes for each
-/// field and each row. For a file that does not fit in memory, use read_csv_pieces(). A column gets
+/// field and each row. Use read_csv_pieces() for a file that does not fit in memory. A column gets
 /// its type where it is used, so a number that was written exactly is read exactly.
 ///
 /// Functions throw Error if the table has no column of the given name; the message lists its
-/// columns. After a move from this object each function throws Error.
+/// columns. After an object is moved from, each of its functions throws Error.
 class CsvTable {
  public:
-  /// Throws IoError, naming line and column, if the file cannot be read, is empty or damaged, has a
-  /// row with too few or too many fields, a name twice, or a quote that is not closed or stands
-  /// inside of a field without quotes. Throws Error if options.columns has a name twice, or the
-  /// separator is a quote, a line end or NUL.
+  /// Throws IoError if the file cannot be read, is empty or damaged, or has a name twice. Throws
+  /// IoError for a row with too few or too many fields, and for a quote that is not closed or
+  /// stands inside a field without quotes. The error names line and column. Throws Error if
+  /// options.columns has a name twice, or the separator is a quote, a line end or NUL.
   explicit CsvTable(const std::string& path, CsvOptions options = {});
 
   std::int64_t rows() const;  ///< rows of data, without the header
@@ -58,25 +58,26 @@ class CsvTable {
   /// The narrowest type of a column. If every field is empty or a missing text, it is `text`.
   CsvType type(const std::string& name) const;
 
-  /// The numbers of some columns, or of all: [rows, k] on the CPU. `dtype` is f32, f64, i32 or i64;
-  /// each number is rounded once. Spaces and tabs around a number and a leading '+' are left out;
-  /// "nan" and "inf" are numbers, and a number too small for the dtype becomes 0. Throws IoError,
-  /// naming line, column and field, for a field that is not a number (for i32 and i64: not an
-  /// integer) or out of range. Without CsvOptions::missing, also throws for an empty field and a
-  /// missing text. Throws Error for other dtypes, and if the dtype cannot hold CsvOptions::missing,
-  /// such as 0.5 for integers or 1e300 for f32.
+  /// Returns the numbers of the given columns, by default of all: [rows, k] on the CPU. `dtype` is
+  /// f32, f64, i32 or i64; each number is rounded once. Spaces and tabs around a number and a
+  /// leading '+' are ignored. "nan" and "inf" are numbers, and a number too small for the dtype
+  /// becomes 0. Throws IoError, naming line, column and field, if a field is out of range or is not
+  /// a number (not an integer, for i32 and i64). Without CsvOptions::missing it also throws for an
+  /// empty field and for a missing text. Throws Error for other dtypes, and if the dtype cannot
+  /// hold CsvOptions::missing, such as 0.5 for integers or 1e300 for f32.
   Tensor numbers(const std::vector<std::string>& names = {}, DType dtype = f32) const;
-  /// The numbers of one column: [rows]. Reads and throws as numbers().
+  /// Returns the numbers of one column, [rows]. Reads and throws as numbers() does.
   Tensor column(const std::string& name, DType dtype = f32) const;
 
-  /// The distinct texts of a column, sorted by bytes. An empty field counts as a text.
+  /// Returns the distinct texts of a column, sorted by bytes. An empty field counts as a text.
   std::vector<std::string> levels(const std::string& name) const;
-  /// For each row the index of its text in levels(name): i64 [rows] on the CPU.
+  /// Returns, for each row, the index of its text in levels(name): i64 [rows] on the CPU.
   Tensor categories(const std::string& name) const;
-  /// For each row the index of its text in the given levels, such as those of the training set.
-  /// Throws IoError, naming line and text, if a row has none of them; Error if one is given twice.
+  /// Returns, for each row, the index of its text in the given levels, for example those of the
+  /// training set. Throws IoError, naming line and text, if a row's text is not among them. Throws
+  /// Error if a level is given twice.
   Tensor categories(const std::string& name, const std::vector<std::string>& levels) const;
-  /// The texts of a column, without the quotes of the file.
+  /// Returns the texts of a column, without the quotes of the file.
   std::vector<std::string> text(const std::string& name) const;
 
  private:
@@ -99,8 +100,8 @@ class CsvTable {
 ///   });
 ///   out.finish();
 ///
-/// Throws as CsvTable does, after the calls for the pieces before the damage. Throws what `fn`
-/// throws, and Error unless rows >= 1.
+/// Throws what CsvTable throws, after the calls for the pieces before the damage. Also throws what
+/// `fn` throws, and Error unless rows >= 1.
 void read_csv_pieces(const std::string& path, std::int64_t rows,
                      const std::function<void(const CsvTable&)>& fn,
                      const CsvOptions& options = {});

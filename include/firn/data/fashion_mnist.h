@@ -31,9 +31,9 @@ struct FashionMnist {
 ///   2. $FIRN_DATA, or fashion-mnist below it;
 ///   3. data/fashion-mnist below the current folder;
 ///   4. /usr/share/datasets/fashion-mnist (Debian's and Ubuntu's package dataset-fashion-mnist).
-/// Throws IoError if none does; it lists every place that was searched. Also throws IoError if a
-/// file is missing, damaged or of another shape or dtype, if a label is not a class, or if the
-/// numbers of images and labels differ.
+/// Throws IoError if no folder does; the error lists every place that was searched. Also throws
+/// IoError if a file is missing, damaged or of another shape or dtype. So it does if a label is not
+/// a class, or if the numbers of images and labels differ.
 FashionMnist load_fashion_mnist(const std::string& folder = {});
 
 }  // namespace firn::data

@@ -1,5 +1,5 @@
-// Record files: samples of any tensors in a few large files, for sets that do not fit in memory or
-// are slow to make.
+// Record files hold samples of arbitrary tensors in a few large files. They are for data sets that
+// do not fit in memory or are slow to make.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace firn::data {
 
 struct RecordOptions {
-  /// A shard that has reached this size is closed. A record is never divided, so a shard with one
-  /// large record exceeds it.
+  /// Size in bytes at which a shard is closed. A record is never split, so a shard exceeds this
+  /// size if its last record is large.
   std::int64_t shard_bytes = std::int64_t{256} << 20;
 };
 
@@ -22,10 +22,10 @@ struct RecordOptions {
 ///   for (std::int64_t i = 0; i < set.size(); ++i) out.write(set[i]);
 ///   out.finish();
 ///
-/// Each file is complete or absent, and the index is written last. So a set whose writer did not
-/// finish has no index, and is refused. Equal samples give equal bytes.
+/// Each file is complete or absent, and the index is written last. If a writer did not finish, the
+/// set has no index and readers refuse it. Equal samples give equal bytes.
 ///
-/// Format; integers are little-endian, and CRC-32 is that of zlib:
+/// Format (integers are little-endian, and CRC-32 is zlib's):
 ///
 ///     records-00000.bin, records-00001.bin, ...: the shards
 ///       "firn-rec"  u64 number of the shard  records, one after the other
@@ -43,21 +43,22 @@ struct RecordOptions {
 class RecordWriter {
  public:
   /// Makes the folder unless it exists, and locks it until finish() or the destructor. Throws
-  /// IoError if that fails, if another writer holds the lock, or if the folder has a finished set.
-  /// Throws Error if shard_bytes < 1.
+  /// IoError if that fails, if another writer holds the lock, or if the folder holds a finished
+  /// set. Throws Error if shard_bytes < 1.
   explicit RecordWriter(const std::string& folder, RecordOptions options = {});
   /// Without finish() the set stays unfinished.
   ~RecordWriter();
   RecordWriter(RecordWriter&& other) noexcept;
   RecordWriter& operator=(RecordWriter&& other) noexcept;
 
-  // After a move from this object each function throws Error.
+  // After an object is moved from, each of its functions throws Error.
 
   /// Appends a sample: 1 to 255 tensors of any shapes, dtypes and devices, which may differ from
-  /// those of other samples. Throws Error, with nothing written, if one is undefined. Throws
+  /// those of other samples. Throws Error if a tensor is undefined, and writes nothing then. Throws
   /// IoError if a file cannot be written; each later call then throws too.
   void write(const Sample& sample);
-  /// Writes the last shard and the index. Throws IoError, and Error if it was called before.
+  /// Writes the last shard and the index. Throws IoError if that fails, and Error if it was called
+  /// before.
   void finish();
   /// Number of samples written so far.
   std::int64_t size() const;
@@ -77,13 +78,13 @@ struct RecordReadOptions {
 
 /// The samples that a RecordWriter wrote, in the order of writing. Each is read from its shard
 /// (pread) when it is made, and its CRC-32 is verified each time. The set holds 8 bytes of memory
-/// for each record, and keeps a file open for each shard.
+/// for each record, and one open file for each shard.
 class RecordDataset : public Dataset {
  public:
-  /// Throws IoError if the folder has no index, if the index is damaged, or if a shard is missing,
-  /// is not of the size that the index says, or cannot be mapped. Files that the index does not
-  /// name are ignored. A sample throws SampleError, naming shard and byte, if its record is
-  /// damaged.
+  /// Throws IoError if the folder has no index, or the index is damaged. Throws IoError if a shard
+  /// is missing, has another size than the index says, or cannot be mapped. Files that the index
+  /// does not name are ignored. A sample whose record is damaged throws SampleError, naming shard
+  /// and byte.
   explicit RecordDataset(const std::string& folder, const RecordReadOptions& options = {});
 };
 

@@ -11,9 +11,9 @@
 
 namespace firn::data {
 
-/// Images and their labels, as next() of ResidentBatches makes them.
+/// Images and their labels, as ResidentBatches::next() makes them.
 struct Batch {
-  Tensor x;  ///< [n, ...]: [n, pixels] if flattened, else like the images
+  Tensor x;  ///< [n, pixels] if flattened, else [n, ...] with the images' shape
   Tensor y;  ///< i64 [n], whatever the labels' integer dtype
 };
 
@@ -27,46 +27,48 @@ struct Batch {
 ///   for (; batches.position().epoch < 5; batches.begin_epoch(batches.position().epoch + 1))
 ///     while (batches.remaining() > 0) { auto [x, y] = batches.next(); ... }
 ///
-/// It stands at the start of epoch 0 when it is made. Positions are those of the Loader: a run
-/// saved with one goes on with the other, in this loop at the very batch.
+/// A new object is at the start of epoch 0. Positions are those of the Loader: a run that was saved
+/// with one continues with the other, in this loop at the exact batch.
 class ResidentBatches : public io::Resumable {
  public:
-  /// Reads each image of the set once. If the set below is random itself, such as a Map with a
-  /// Generator, every epoch has the images of epoch 0, and a Loader's are others.
-  /// Throws Error as Loader does; unless samples are {image, integer label []}; and for options of
-  /// a loader that have no meaning here: workers, prefetch, BadSample::skip, pad, collate, group,
+  /// Reads each image of the set once. If the underlying set is random itself, such as a Map with a
+  /// Generator, every epoch has the images of epoch 0, unlike a Loader's. Throws Error as Loader
+  /// does, and unless samples are {image, integer label []}. Throws Error for the options of a
+  /// loader that have no meaning here: workers, prefetch, BadSample::skip, pad, collate, group,
   /// quantum.
   explicit ResidentBatches(const ImageDataset& set, const LoaderOptions& options = {});
 
-  // After a move from this object each function throws Error.
+  // After an object is moved from, each of its functions throws Error.
 
-  /// Batches per epoch.
+  /// Number of batches per epoch.
   std::int64_t batches() const;
-  /// Samples per epoch: all of the set, less a dropped last batch.
+  /// Number of samples per epoch: the whole set, less a dropped last batch.
   std::int64_t samples() const;
-  /// Samples of the set.
+  /// Number of samples of the set.
   std::int64_t set_size() const override;
-  /// Those that it was made with.
+  /// Options that it was made with.
   const LoaderOptions& options() const;
 
-  /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Not while a
-  /// graph is captured.
+  /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Must not be
+  /// called while a graph is captured.
   void begin_epoch(std::int64_t number);
-  /// Samples of this epoch that have not been taken yet, without those that drop_last leaves out.
+  /// Number of samples of this epoch that are left, without those that drop_last leaves out.
   std::int64_t remaining() const;
-  /// Samples of the next batch: options().batch, fewer at the end of an epoch, 0 after it.
+  /// Number of samples of the next batch: options().batch, fewer at the end of an epoch, 0 after
+  /// it.
   std::int64_t next_size() const;
-  /// The next `next_size()` or `count` samples. Throws Error if fewer remain; so does the replay
-  /// of a graph, before anything is launched.
+  /// Returns the next `next_size()` or `count` samples. Throws Error if fewer remain. The replay of
+  /// a graph throws it too, before anything is launched.
   Batch next();
   Batch next(std::int64_t count);
 
-  /// The epoch, and how many of its samples have been taken.
+  /// The epoch, and the number of its samples that have been taken.
   LoaderPosition position() const override;
-  /// Goes to a position, also to one between two batches; batches then follow from there. Throws
-  /// Error unless epoch >= 0 and 0 <= sample <= set_size(). Not while a graph is captured.
+  /// Goes to a position, which may be between two batches; the batches then follow from there.
+  /// Throws Error unless epoch >= 0 and 0 <= sample <= set_size(). Must not be called while a graph
+  /// is captured.
   void seek(LoaderPosition position);
-  /// Loader::order_description() of a loader with these options.
+  /// Returns Loader::order_description() of a loader with these options.
   std::string order_description() const override;
 
  private:

@@ -3,7 +3,7 @@
 //
 // A managed tensor is a struct that one library makes and another one takes. Its owner calls its
 // deleter once, to tell the maker that the memory is no longer in use. In Python it travels in a
-// capsule, which calls the deleter if nobody takes the tensor.
+// capsule, which calls the deleter if no library takes the tensor.
 //
 //   DType     DLPack          DType     DLPack          DType     DLPack
 //   f16       kDLFloat 16     f64       kDLFloat 64     u8        kDLUInt 8
@@ -12,9 +12,9 @@
 //   i16       kDLInt 16       u16       kDLUInt 16      u32       kDLUInt 32
 //   f8_e4m3   kDLFloat8_e4m3fn                          f8_e5m2   kDLFloat8_e5m2
 //
-// Each side sees the other's writes. Writes of the other side do not count as in-place writes: no
-// version counter rises, so autograd does not notice that a saved tensor has changed, and a
-// RollbackPoint does not restore its values.
+// Each library sees the other's writes. Writes of the other library do not count as in-place
+// writes: they raise no version counter. So autograd does not notice that a saved tensor has
+// changed, and a RollbackPoint does not restore its values.
 //
 // CUDA: `stream` is the cudaStream_t on which the other library uses the memory, or null for CUDA's
 // default stream. It must live until the deleter has been called. firn uses the memory on the
@@ -38,15 +38,16 @@ namespace firn::io {
 /// the memory does not move. byte_offset is 0, and a tensor without elements has the address null.
 ///
 /// A view that repeats elements, such as one of expand(), is marked read-only: a write to one of
-/// its elements would change others. So are as_strided() views if firn cannot rule that out.
+/// its elements would change others. A view of as_strided() is marked too if firn cannot rule out
+/// repeated elements.
 ///
 /// Throws Error if `t` is undefined, requires a gradient, or is a weight of ZeRO stage 3, whose
-/// memory comes and goes. Also throws while a step is planned, and while a graph is captured on its
-/// device.
+/// memory exists only while it is gathered. Also throws Error while a step is planned, and while a
+/// graph is captured on its device.
 ///
-/// While a managed tensor of a parameter lives, making an optimizer of the parameter throws Error,
-/// and so does sharding the weights: both would move the memory. Memory of from_memory() belongs to
-/// the caller, and must outlive the managed tensor.
+/// While a managed tensor of a parameter exists, making an optimizer of the parameter throws Error.
+/// So does sharding the weights: both would move the memory. Memory of from_memory() belongs to the
+/// caller, and must outlive the managed tensor.
 DLManagedTensorVersioned* to_dlpack(const Tensor& t, void* stream = nullptr);
 
 /// Returns a tensor over the memory of `managed`, and takes ownership of it: the last tensor with
@@ -57,25 +58,26 @@ DLManagedTensorVersioned* to_dlpack(const Tensor& t, void* stream = nullptr);
 /// firn tensors can always be written. If `managed` is marked read-only, the result is a copy, and
 /// the deleter has been called.
 ///
-/// Memory is that of the CPU, pinned (kDLCUDAHost, a CPU tensor then; its elements are ready), or
-/// that of a CUDA device. Devices have the numbers that this process sees. The address of the first
-/// element must be a multiple of its size; firn needs no other alignment. Elements of a bool are 0
-/// or 1. firn does not check that the memory is accessible.
+/// The memory is on the CPU, pinned (kDLCUDAHost), or on a CUDA device. Pinned memory gives a CPU
+/// tensor, and its elements must be ready. Device numbers are those that this process sees. The
+/// address of the first element must be a multiple of its size; firn needs no other alignment.
+/// Elements of a bool are 0 or 1. firn does not check that the memory is accessible.
 ///
-/// Throws Error for a major version other than 1, a dtype or device that firn does not have, more
-/// than 8 axes, a negative size or stride, sizes or strides that no memory has, an address that is
-/// null or in between elements, and while a graph is captured on its device. Throws DeviceError for
-/// a CUDA device that is not there. If it throws, `managed` is still the caller's, who hands it to
-/// delete_dlpack().
+/// Throws Error for a major version other than 1, for a dtype or device that firn does not have,
+/// and for more than 8 axes. Throws Error for a negative size or stride, for sizes or strides that
+/// no memory can have, and for an address that is null or in between elements. Throws Error while a
+/// graph is captured on its device, and DeviceError for a CUDA device that does not exist. If it
+/// throws, the caller still owns `managed`, and passes it to delete_dlpack().
 Tensor from_dlpack(DLManagedTensorVersioned* managed, void* stream = nullptr);
 
-/// to_dlpack() and from_dlpack() in the form before DLPack 1.0, for libraries that support no other
-/// ("dltensor" capsules). That form has no read-only mark. So to_unversioned_dlpack() throws Error
-/// where to_dlpack() would set the mark, and from_unversioned_dlpack() always shares the memory.
+/// to_dlpack() and from_dlpack() in the form before DLPack 1.0, for libraries that support only
+/// that ("dltensor" capsules). That form has no read-only mark. So to_unversioned_dlpack() throws
+/// Error where to_dlpack() would set the mark, and from_unversioned_dlpack() always shares the
+/// memory.
 DLManagedTensor* to_unversioned_dlpack(const Tensor& t, void* stream = nullptr);
 Tensor from_unversioned_dlpack(DLManagedTensor* managed, void* stream = nullptr);
 
-/// Calls the deleter of a managed tensor that nobody takes, if it has one. Null does nothing.
+/// Calls the deleter, if there is one, of a managed tensor that no library takes. Null is allowed.
 void delete_dlpack(DLManagedTensorVersioned* managed) noexcept;
 void delete_dlpack(DLManagedTensor* managed) noexcept;
 

@@ -1,5 +1,5 @@
-// A JSON object, built one member at a time: a line of a run's log (train/record.h), or a part of
-// one.
+// A JSON object that is built one member at a time. It is a line of a run's log (train/record.h),
+// or a part of such a line.
 //
 //   const std::string line = io::Record("note").add("lr", 1e-3).add("model", "mlp").text();
 #pragma once
@@ -17,15 +17,16 @@
 namespace firn::io {
 
 /// Names and values in the order of adding. Numbers are written such that reading gives the same
-/// bits; one that is not finite is null, since JSON has no such number.
+/// bits. A number that is not finite becomes null, since JSON cannot express it.
 class Record {
  public:
-  /// An object to be nested in another one.
+  /// Makes an object that is nested in another one.
   Record() = default;
-  /// {"record": kind}. Throws Error if `kind` is empty or no UTF-8.
+  /// Makes {"record": kind}. Throws Error if `kind` is empty or not UTF-8.
   explicit Record(std::string_view kind);
 
-  // All throw Error if the name is empty, has been added before, or, as a text, is not UTF-8.
+  // Each add() throws Error if the name is empty or was added before, or if a name or text is not
+  // UTF-8.
   template <class T>
   requires std::is_arithmetic_v<T> Record& add(std::string_view name, T value) {
     if constexpr (std::same_as<T, bool>)
@@ -38,7 +39,7 @@ class Record {
       return add_unsigned(name, static_cast<std::uint64_t>(value));
   }
   Record& add(std::string_view name, std::string_view text);
-  /// A null pointer is null.
+  /// Adds a text; a null pointer adds null.
   Record& add(std::string_view name, const char* text) {
     return text ? add(name, std::string_view(text)) : add(name, std::nullopt);
   }
@@ -50,17 +51,17 @@ class Record {
   Record& add(std::string_view name, std::span<const double> numbers);
   Record& add(std::string_view name, std::span<const std::int64_t> numbers);
   Record& add(std::string_view name, std::span<const std::string> texts);
-  /// A list of rows.
+  /// Adds a list of rows.
   Record& add(std::string_view name, std::span<const std::vector<std::int64_t>> rows);
-  /// A value that is JSON already, without a line break. Its syntax is not checked.
+  /// Adds a value that is already JSON, without a line break. Its syntax is not checked.
   Record& add_json(std::string_view name, std::string_view json) { return member(name, json); }
-  /// null
+  /// Adds null.
   Record& add(std::string_view name, std::nullopt_t);
 
-  /// The object on one line, without a line break.
+  /// Returns the object on one line, without a line break.
   std::string text() const;
   bool empty() const noexcept { return names_.empty(); }
-  /// The kind that the constructor was given; empty for an object to be nested.
+  /// The kind that the constructor was given; empty for a nested object.
   const std::string& kind() const noexcept { return kind_; }
 
  private:
@@ -71,7 +72,7 @@ class Record {
   Record& member(std::string_view name, std::string_view json);
 
   std::string kind_;
-  std::string members_;  ///< what stands between the braces
+  std::string members_;  ///< text between the braces
   std::vector<std::string> names_;
 };
 

@@ -1,4 +1,4 @@
-// The interface of a source of batches that a saved run can continue, since its order is known.
+// Interface of a source of batches whose position a saved run restores.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct BatchPosition {
 class Resumable {
  public:
   virtual ~Resumable() = default;
-  /// The position behind the last batch that was delivered.
+  /// Returns the position after the last batch that was delivered.
   virtual BatchPosition position() const = 0;
-  /// Describes all that the order of the samples depends on: positions of another source mean the
-  /// same here if the texts are equal.
+  /// Describes everything that the order of the samples depends on. If two sources have equal
+  /// texts, a position means the same place in both.
   virtual std::string order_description() const = 0;
 
  protected:
@@ -35,11 +35,11 @@ class Resumable {
 
  private:
   friend struct RunAccess;
-  /// Samples of an epoch's order; positions reach from 0 to this number.
+  /// Number of samples in an epoch's order; positions are in [0, set_size()].
   virtual std::int64_t set_size() const = 0;
-  /// The position in front of the batch in hand; without one, position().
+  /// Returns the position before the current batch, or position() if there is none.
   virtual BatchPosition before_batch() const = 0;
-  /// Checks a position and takes the memory that going there needs; may throw. The function that it
+  /// Checks a position and allocates the memory for going there; may throw. The function that it
   /// returns goes there and does not throw.
   virtual std::function<void()> prepare_seek(BatchPosition position) const = 0;
 };

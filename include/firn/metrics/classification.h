@@ -1,11 +1,11 @@
 // Metrics for classifiers. Outputs are logits, and targets are class numbers.
 //
-//   several classes   output [n, C, ...] floating, target [n, ...]; the class is that of the
-//                     largest logit, the first of equal ones
+//   several classes   output [n, C, ...] floating, target [n, ...]; the largest logit decides the
+//                     class, the first among equal ones
 //   two classes       output [n, ...] floating, target of the same shape; the class is 1 if the
 //                     logit is above 0 (a probability above 1/2), else 0
 //
-// Targets are integers or bool, or floats that are whole numbers, as bce_with_logits() takes them.
+// Targets are integers, bool, or floats with integer values, as bce_with_logits() takes them.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@
 namespace firn::metrics {
 
 struct AccuracyOptions {
-  std::int64_t top_k = 1;  ///< right if the class is among the k with the largest logits
+  std::int64_t top_k = 1;  ///< a sample is right if its class has one of the k largest logits
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
 /// The share of samples whose class is right: "accuracy", or "top5_accuracy" for top_k = 5. It
-/// equals scikit-learn's accuracy_score and top_k_accuracy_score, except that the first of equal
-/// logits counts as the larger.
+/// equals scikit-learn's accuracy_score and top_k_accuracy_score, except that among equal logits
+/// the first one counts as the largest.
 class Accuracy final : public SumMetric {
  public:
   using Options = AccuracyOptions;
@@ -37,18 +37,19 @@ class Accuracy final : public SumMetric {
 };
 
 struct ConfusionOptions {
-  std::int64_t classes = 2;                                 ///< the number of classes, 2 or more
+  std::int64_t classes = 2;                                 ///< number of classes, 2 or more
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
-/// Counts of samples by true and predicted class, as scikit-learn's confusion_matrix. values() has
-/// only the shares on its diagonal, "class_accuracy_0" to "class_accuracy_<C-1>", 0 for a class
-/// without samples.
+/// Counts samples by true and predicted class, as scikit-learn's confusion_matrix does. values()
+/// has only the shares on the diagonal, "class_accuracy_0" to "class_accuracy_<C-1>". A class
+/// without samples has the share 0.
 class Confusion final : public SumMetric {
  public:
   using Options = ConfusionOptions;
   /// Throws Error unless classes > 1.
   explicit Confusion(const Options& options);
-  /// Row t, column p: number of samples of class t that were predicted as p. Waits for the device.
+  /// Returns the counts: row t, column p has the number of samples of class t that were predicted
+  /// as p. Waits for the device.
   std::vector<std::vector<std::int64_t>> matrix() const;
   /// Adds the matrix as "confusion", a list of rows.
   void add_details(io::Record& details) const override;
@@ -59,22 +60,22 @@ class Confusion final : public SumMetric {
   Options options_;
 };
 
-/// How the figures of the classes are averaged.
+/// Average over the figures of the classes.
 enum class Average : std::uint8_t {
   macro,     ///< mean over the classes that are the target or the prediction of a sample
   micro,     ///< one figure from the hits and misses of all samples
-  weighted,  ///< mean, each class weighted by its samples
+  weighted,  ///< mean, with each class weighted by its number of samples
   none       ///< no average: one figure for each class
 };
 struct PrecisionRecallF1Options {
-  std::int64_t classes = 2;          ///< the number of classes, 2 or more
-  Average average = Average::macro;  ///< how the figures of the classes are averaged
+  std::int64_t classes = 2;          ///< number of classes, 2 or more
+  Average average = Average::macro;  ///< average over the figures of the classes
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
-/// "precision", "recall" and "f1", as by scikit-learn's precision_recall_fscore_support. A class
-/// has tp true positives, fp false positives and fn false negatives. The figures are tp / (tp +
-/// fp), tp / (tp + fn) and 2 tp / (2 tp + fp + fn), each 0 if its divisor is 0. With Average::none
-/// they are "precision_0" and so on, 0 for a class that does not occur.
+/// "precision", "recall" and "f1", as scikit-learn's precision_recall_fscore_support computes them.
+/// A class has tp true positives, fp false positives and fn false negatives. The figures are tp /
+/// (tp + fp), tp / (tp + fn) and 2 tp / (2 tp + fp + fn), each 0 if its divisor is 0. With
+/// Average::none they are "precision_0" and so on, 0 for a class that does not occur.
 class PrecisionRecallF1 final : public SumMetric {
  public:
   using Options = PrecisionRecallF1Options;
@@ -105,19 +106,21 @@ class Perplexity final : public SumMetric {
 };
 
 struct AurocOptions {
-  std::int64_t classes = 2;  ///< the number of classes, 2 or more
-  /// Whether outputs of several classes are logits, to which softmax() is applied. If not, they are
-  /// compared as they are. Scores of two classes have the same order either way.
+  std::int64_t classes = 2;  ///< number of classes, 2 or more
+  /// True if outputs of several classes are logits, to which softmax() is applied. If false,
+  /// outputs are compared unchanged. With two classes, the order of the scores does not depend on
+  /// it.
   bool logits = true;
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
-/// "auroc", the area under the receiver operating characteristic: the share of pairs, one sample of
-/// the class and one of the others, in which the first has the larger score, where equal scores
-/// count one half (Hanley & McNeil 1982). It is exact: it keeps all scores, 8 bytes for each class
-/// and sample. With two classes the output is [n] scores of class 1, or [n, 2]. With several it is
-/// [n, C], and the value is the mean of each class against the rest, as scikit-learn's
-/// roc_auc_score with multi_class="ovr". A class that no sample has, or that all samples have, is
-/// left out of the mean. The value is NaN if no class is left, or if a score is NaN.
+/// "auroc", the area under the receiver operating characteristic (Hanley & McNeil 1982). Consider
+/// the pairs of one sample of the class and one of the others. The area is the share of pairs whose
+/// first sample has the larger score; equal scores count one half. It is exact: it keeps all
+/// scores, 8 bytes for each class and sample. With two classes the output is [n] scores of class 1,
+/// or [n, 2]. With several it is [n, C], and the value is the mean of each class against the rest,
+/// as in scikit-learn's roc_auc_score with multi_class="ovr". The mean leaves out a class that no
+/// sample has, or that all samples have. The value is NaN if no class is left, or if a score is
+/// NaN.
 class Auroc final : public Metric {
  public:
   using Options = AurocOptions;
@@ -130,7 +133,7 @@ class Auroc final : public Metric {
   void combine(const dist::Group& group) override;
 
  private:
-  /// Samples: scores f64 [n, columns] and classes i64 [n], -1 for those that do not count.
+  /// Samples: scores f64 [n, columns] and classes i64 [n]; -1 marks a sample that does not count.
   struct Part {
     Tensor scores, classes;
   };

@@ -10,11 +10,11 @@ struct Loss;
 
 namespace firn::metrics {
 
-/// Adds up losses and their weights, so that the mean is over all samples, however they were
-/// divided into batches (S27). Sums are in f64 and stay on the device until they are read.
+/// Adds up losses and their weights, so that the mean is over all samples, independent of their
+/// division into batches (S27). Sums are in f64 and stay on the device until they are read.
 class MeanLoss {
  public:
-  /// Adds the loss of a batch. Records no gradient. Does not wait for the device.
+  /// Adds the loss of a batch. Records no gradient, and does not wait for the device.
   void add(const Loss& loss);
   /// Returns the sum of the losses divided by the sum of their weights; NaN if that is 0. With a
   /// group, sums over all ranks, which must all call it. Waits for the device.

@@ -28,10 +28,10 @@ class RootMeanSquaredError final : public SumMetric {
   std::vector<Value> figures(const std::vector<double>& sums) const override;
 };
 
-/// "r2", the coefficient of determination: 1 - sum (y - t)^2 / sum (t - mean t)^2, as
+/// "r2", the coefficient of determination: 1 - sum (y - t)^2 / sum (t - mean t)^2, as in
 /// scikit-learn's r2_score. If all targets are equal, it is 1 if all outputs are right, else 0. It
-/// is NaN for fewer than two samples. Batches are joined by their counts, means and squared
-/// distances (Chan et al. 1979), so that a large mean costs no digits.
+/// is NaN for fewer than two samples. Batches are combined by their counts, means and squared
+/// distances (Chan et al. 1979), so that a large mean does not cost precision.
 class R2 final : public SumMetric {
  public:
   R2();

@@ -1,6 +1,6 @@
 // Plain files are read directly with read(2), gzip files through zlib's inflate. firn does not use
-// gzread, which treats damaged or foreign bytes as plain text and ignores what follows the last
-// member.
+// gzread, because that treats damaged or foreign bytes as plain text and ignores bytes after the
+// last member.
 #include "data/files/byte_reader.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ ByteReader::ByteReader(const char* op, const std::string& path) : file_(op, path
   unsigned char magic[2] = {};
   const std::size_t n = file_.read(magic, 2);
   gzip_ = n == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
-  // A text may have a single byte, but neither this one nor the name of a gzip file.
+  // A text may have a single byte, but not gzip's first byte or the name of a gzip file.
   if (n < 2 && (path.ends_with(".gz") || (n == 1 && magic[0] == 0x1f))) {
     fail(fmt::format("truncated gzip data: the file has {}, and a gzip file at least 18",
                      n == 0 ? "no bytes" : "1 byte"),
@@ -31,7 +31,7 @@ ByteReader::ByteReader(const char* op, const std::string& path) : file_(op, path
   file_.rewind();
   if (!gzip_) return;
   inflate_ = std::make_unique<Inflate>();
-  // 16: zlib requires a gzip header and trailer, and verifies checksum and length.
+  // With 16, zlib requires a gzip header and trailer, and verifies checksum and length.
   if (::inflateInit2(&inflate_->stream, MAX_WBITS + 16) != Z_OK) {
     inflate_.reset();
     fail("zlib cannot start: out of memory");

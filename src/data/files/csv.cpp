@@ -22,7 +22,7 @@ constexpr const char* kOp = "CsvTable";
 
 std::string quoted(std::string_view text) { return io::quoted_for_message(text); }
 
-/// A list of names for a message.
+/// Returns a list of names for a message.
 std::string listed(const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 20;
   std::string text;
@@ -55,7 +55,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Whether a decimal number that is out of range is too small, and not too large.
+/// Returns true if a decimal number that is out of range is too small, and false if it is too
+/// large.
 bool is_tiny(std::string_view text) {
   const std::size_t e = text.find_first_of("eE");
   const std::string_view digits = text.substr(0, e);
@@ -76,7 +77,7 @@ bool is_tiny(std::string_view text) {
 
 enum class Parsed : std::uint8_t { good, bad, out_of_range };
 
-/// Reads the whole of `text`, which is trimmed.
+/// Parses the whole of `text`, which is trimmed.
 template <class T>
 Parsed parse(std::string_view text, T& value) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
@@ -98,12 +99,12 @@ void check_separator(const char* op, char separator) {
              "", "the separator cannot be {}, which means something else", quoted({&separator, 1}));
 }
 
-/// CsvOptions::missing as an element of a tensor.
+/// Returns CsvOptions::missing as an element of a tensor.
 template <class T>
 std::optional<T> missing_as(const std::optional<double>& missing, DType dtype) {
   if (!missing) return std::nullopt;
   if constexpr (std::is_integral_v<T>) {
-    // 2^31 or 2^63, which is exact as a double.
+    // This is 2^31 or 2^63, which a double represents exactly.
     constexpr double kBelow = -2.0 * static_cast<double>(std::numeric_limits<T>::min() / 2);
     FIRN_CHECK(*missing >= -kBelow && *missing < kBelow && std::trunc(*missing) == *missing, kOp,
                "choose an integer for CsvOptions::missing",
@@ -125,21 +126,21 @@ struct CsvTable::State {
   std::vector<std::string> missing_texts;
   std::vector<std::string> names;
   std::vector<Column> columns;
-  std::vector<std::uint64_t> lines;  ///< of rows
+  std::vector<std::uint64_t> lines;  ///< line of each row
 
-  std::vector<std::size_t> kept;  ///< for each column its place in a row of the file
+  std::vector<std::size_t> kept;  ///< place of each column in a row of the file
   std::size_t width = 0;          ///< fields in a row
   bool header = true;
 
-  /// An empty table of the file's columns. Then the reader stands at the first row, if there is
-  /// one: `more` says so.
+  /// Makes an empty table with the file's columns. Sets `more` to true if the file has a first row,
+  /// at which the reader then stands.
   static State of(CsvReader& reader, const std::string& path, const CsvOptions& options,
                   bool& more);
-  /// Adds rows, from that on at which the reader stands, until there are `most`. Returns whether
-  /// it then stands at another one.
+  /// Adds rows, from the reader's current one on, until the table has `most` rows. Returns true if
+  /// the reader then stands at another row.
   bool add_rows(CsvReader& reader, std::size_t most);
   const Column& at(const std::string& name) const;
-  /// Whether a trimmed field stands for a missing value.
+  /// Returns true if a trimmed field stands for a missing value.
   bool is_missing(std::string_view field) const {
     return field.empty() ||
            std::find(missing_texts.begin(), missing_texts.end(), field) != missing_texts.end();
@@ -149,7 +150,7 @@ struct CsvTable::State {
     throw IoError(kOp, path, fmt::format("line {}, column {}: {}", lines[row], quoted(name), what),
                   hint);
   }
-  /// Puts the numbers of a column at to[0], to[step], ...
+  /// Writes the numbers of a column to to[0], to[step], ...
   template <class T>
   void numbers(const std::string& name, DType dtype, T* to, std::size_t step) const;
   Tensor matrix(const std::vector<std::string>& chosen, const Shape& shape, DType dtype) const;

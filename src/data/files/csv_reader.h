@@ -1,4 +1,4 @@
-// The rows of a CSV file, one after the other, in memory that does not grow with the file.
+// Reads the rows of a CSV file one by one, in memory that does not grow with the file.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@ namespace firn::data {
 
 class CsvReader {
  public:
-  // Limits that files of tables do not reach. They bound what a hostile file can claim.
+  // These limits are above those of real tables. They bound the memory that a hostile file can
+  // claim.
   static constexpr std::size_t kLongestField = std::size_t{1} << 20;
   static constexpr std::size_t kLongestRow = std::size_t{1} << 24;
   static constexpr std::size_t kMostFields = std::size_t{1} << 16;
@@ -25,12 +26,12 @@ class CsvReader {
   /// Goes to the next row that is not an empty line; false at the end. Throws IoError.
   bool next();
   std::size_t fields() const noexcept { return ends_.size(); }
-  /// Field i of the row, without quotes, until next() is called.
+  /// Returns field i of the row without quotes; valid until the next call of next().
   std::string_view field(std::size_t i) const noexcept;
-  /// The line, from 1 on, in which the row begins.
+  /// Number of the line, from 1 on, in which the row begins.
   std::uint64_t line() const noexcept { return line_; }
 
-  /// Errors then name columns by these, and no longer by number.
+  /// Sets the names that errors use for columns, in place of their numbers.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   /// Throws IoError about a line of the file, or a column of it.
   [[noreturn]] void fail(std::uint64_t line, const std::string& what,
@@ -51,11 +52,11 @@ class CsvReader {
   std::array<bool, 256> special_{};  ///< bytes at which a plain field stops
   unsigned char separator_;
   std::vector<char> buffer_;
-  std::size_t at_ = 0, filled_ = 0;  ///< in the buffer
+  std::size_t at_ = 0, filled_ = 0;  ///< positions in the buffer
   std::uint64_t line_ = 0, next_line_ = 1;
   std::string text_;               ///< the fields of the row, one after the other
-  std::vector<std::size_t> ends_;  ///< of fields in text_
-  bool quoted_ = false;            ///< whether the row has a quoted field
+  std::vector<std::size_t> ends_;  ///< ends of the fields in text_
+  bool quoted_ = false;            ///< true if the row has a quoted field
   std::vector<std::string> names_;
 };
 

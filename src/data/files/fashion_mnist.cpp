@@ -1,4 +1,4 @@
-// Finding and checking the four files of FashionMNIST.
+// Finds and checks the four files of FashionMNIST.
 #include "firn/data/fashion_mnist.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ constexpr const char* kHowToGet =
     "install the package dataset-fashion-mnist, run scripts/setup data, or name a folder";
 constexpr std::int64_t kSide = 28;
 
-/// The path of the plain file, else of the .gz file; empty if neither exists.
+/// Returns the path of the plain file, else of the .gz file; empty if neither exists.
 std::string find_file(const fs::path& folder, const std::string& name) {
   for (const char* suffix : {"", ".gz"}) {
     const fs::path p = folder / (name + suffix);

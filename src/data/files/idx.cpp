@@ -71,7 +71,7 @@ DType read_magic(ByteReader& in, int& rank) {
   return *dtype;
 }
 
-/// Returns the shape, and in `bytes` the size of its elements.
+/// Returns the shape, and sets `bytes` to the size of its elements.
 Shape read_shape(ByteReader& in, int rank, DType dtype, std::uint64_t& bytes) {
   Shape shape;
   // The bound counts axes of size 0 as 1, as kMaxElements does.

@@ -1,5 +1,5 @@
-// What the decoders of PNG and JPEG have in common: what they are given, what they make, and how an
-// error gets out of a C library.
+// Parts that the decoders of PNG and JPEG share: their input, their output, and the way in which an
+// error leaves a C library.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 
 namespace firn::data {
 
-/// The bytes of an image, and who wants it.
+/// The bytes of an image, with the caller's name and options.
 struct EncodedImage {
   const char* op;
   const std::string& name;
@@ -28,7 +28,7 @@ struct EncodedImage {
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const {
     throw IoError(op, name, what, hint);
   }
-  /// Throws IoError if the sizes that a header declares are none, or too large.
+  /// Throws IoError if the sizes in a header are below 1 or too large.
   void check_size(std::int64_t height, std::int64_t width) const {
     if (height < 1 || width < 1) fail(fmt::format("declares {} x {} pixels", width, height));
     if (height > options.max_pixels / width)
@@ -43,20 +43,20 @@ struct EncodedImage {
   }
 };
 
-/// Both need the image's first bytes to be of their format.
+/// Both require the first bytes of the image to have their format.
 Tensor decode_png(const EncodedImage& image);
 Tensor decode_jpeg(const EncodedImage& image);
 
-/// What the values of a stored pixel are.
+/// Meaning of the values of a stored pixel.
 enum class PixelKind : std::uint8_t { grey, rgb, cmyk };
 constexpr std::int64_t values_of(PixelKind kind) noexcept {
   return kind == PixelKind::grey ? 1 : kind == PixelKind::rgb ? 3 : 4;
 }
 
-/// The image that is made, row by row.
+/// The resulting image, which is written row by row.
 class PlanarImage {
  public:
-  /// `channels` as in ReadImageOptions.
+  /// For `channels`, see ReadImageOptions.
   PlanarImage(PixelKind kind, int channels, std::int64_t height, std::int64_t width)
       : kind_(kind),
         channels_(channels > 0              ? channels
@@ -67,7 +67,7 @@ class PlanarImage {
         image_(empty({channels_, height, width}, u8, Device::cpu())),
         to_(image_.data<std::uint8_t>()) {}
 
-  /// Row y: the values of its pixels, one pixel after the other.
+  /// Writes row y from the values of its pixels, one pixel after the other.
   void put_row(std::int64_t y, const std::uint8_t* from) noexcept {
     std::uint8_t* const to = to_ + y * width_;
     if (kind_ == PixelKind::grey)
@@ -88,7 +88,7 @@ class PlanarImage {
   struct Rgb {
     std::uint8_t r, g, b;
   };
-  /// Pixels of `step` values each, of which rgb_of() makes a colour.
+  /// Writes pixels of `step` values each, which rgb_of() turns into colours.
   template <std::int64_t step, class Fn>
   void put_colours(std::uint8_t* to, const std::uint8_t* from, const Fn& rgb_of) const noexcept {
     if (channels_ == 1) {
@@ -114,7 +114,7 @@ class PlanarImage {
   std::uint8_t* to_;
 };
 
-/// Where the error handler of a C library jumps to, and why.
+/// Target and reason of a jump out of a C library's error handler.
 struct ErrorJump {
   std::jmp_buf place;
   char text[256] = {};
@@ -126,8 +126,8 @@ struct ErrorJump {
   }
 };
 
-/// Calls fn(), which calls a C library. False if an error handler left it. No object that fn()
-/// makes may have a destructor, since the jump calls none.
+/// Calls fn(), which calls a C library. Returns false if an error handler left it. Objects that
+/// fn() makes must not have destructors, since the jump does not call them.
 template <class Fn>
 [[nodiscard, gnu::noinline]] bool run_c(ErrorJump& jump, const Fn& fn) {
   if (setjmp(jump.place) != 0) return false;

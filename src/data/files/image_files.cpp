@@ -1,4 +1,4 @@
-// PNG or JPEG: which of them a file is, and whether this build reads it.
+// Decides between PNG and JPEG, and checks that this build reads the format.
 #include "firn/data/image_files.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ enum class Format : std::uint8_t { png, jpeg };
 
 constexpr std::size_t kMagicBytes = 8;
 
-/// What the first bytes say. Throws IoError if they are of neither format.
+/// Returns the format of the first bytes. Throws IoError if they belong to neither format.
 Format format_of(const EncodedImage& image) {
   constexpr unsigned char kPng[kMagicBytes] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   constexpr unsigned char kJpeg[] = {0xff, 0xd8, 0xff};
@@ -80,7 +80,7 @@ Tensor read_image(const std::string& path, const ReadImageOptions& options) try 
   constexpr const char* kOp = "read_image";
   check_options(kOp, options);
   io::InputFile file(kOp, path);
-  // A large file that is no image is not read.
+  // The first bytes are checked first, so that a large file that is not an image is not read.
   std::array<std::byte, kMagicBytes> magic;
   const std::size_t n = file.read(magic.data(), magic.size());
   format_of({kOp, path, std::span(magic).first(n), options});

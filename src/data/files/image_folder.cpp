@@ -1,4 +1,4 @@
-// ImageFolder: the list of a folder's images, which are read when they are asked for.
+// ImageFolder: the list of a folder's images, which are read when their samples are made.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -30,7 +30,7 @@ bool is_image(std::string_view name) {
   return end == ".png" || end == ".jpg" || end == ".jpeg";
 }
 
-/// The names of the folders in `folder`, in order.
+/// Returns the names of the folders in `folder`, in order.
 std::vector<std::string> classes_in(const std::string& folder) {
   std::vector<std::string> names;
   for (io::FolderEntry& entry : io::folder_entries(kOp, folder))
@@ -38,7 +38,7 @@ std::vector<std::string> classes_in(const std::string& folder) {
   return names;
 }
 
-/// The paths of the images in `folder` and in the folders inside of it, in order.
+/// Returns the paths of the images in `folder` and its subfolders, in order.
 std::vector<std::string> images_in(const std::string& folder) {
   std::vector<std::string> paths, folders{folder};
   while (!folders.empty()) {
@@ -49,7 +49,7 @@ std::vector<std::string> images_in(const std::string& folder) {
       std::string path = (fs::path(at) / entry.name).native();
       if (entry.is_folder) {
         if (!entry.is_link) folders.push_back(std::move(path));  // a link may lead back here
-      } else if (is_image(entry.name)) {  // or a link to nothing, so that its sample names it
+      } else if (is_image(entry.name)) {  // also a dangling link, so that its sample names it
         paths.push_back(std::move(path));
       }
     }
@@ -63,7 +63,7 @@ std::vector<std::string> images_in(const std::string& folder) {
 struct ImageFolder::Listing {
   std::vector<std::string> classes;
   std::vector<std::string> paths;
-  std::vector<std::int64_t> ends;  ///< of each class's images in `paths`
+  std::vector<std::int64_t> ends;  ///< ends of the classes' images in `paths`
 
   std::int64_t size() const { return static_cast<std::int64_t>(paths.size()); }
   std::int64_t label(std::int64_t i) const {

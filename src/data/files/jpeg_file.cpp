@@ -1,5 +1,5 @@
-// JPEG through libjpeg (libjpeg-turbo). Where that only warns, because a part of the image is
-// missing or damaged and it makes up grey pixels, this is an error.
+// JPEG through libjpeg (libjpeg-turbo). If a part of the image is missing or damaged, libjpeg only
+// warns and makes up grey pixels; here that is an error.
 #ifdef FIRN_HAS_JPEG
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace firn::data {
 namespace {
 
-/// Each scan of a progressive image is a pass over all of it. Encoders make about ten.
+/// Each scan of a progressive image is a pass over the whole image. Encoders make about ten.
 constexpr int kMostScans = 500;
 
 struct Jpeg {
@@ -44,7 +44,7 @@ struct Jpeg {
       case JWRN_EXTRANEOUS_DATA:  // between the image's parts
       case JWRN_JFIF_MAJOR:
       case JWRN_NOT_SEQUENTIAL:
-        return;  // every pixel is there
+        return;  // no pixel is missing
       default:
         leave(c);
     }
@@ -67,7 +67,8 @@ void check(bool ok, const Jpeg& in, const EncodedImage& image) {
              "the file is truncated, damaged, or of a kind that libjpeg does not read");
 }
 
-/// Huffman codes take a bit for each block at least; arithmetic codes may take less.
+/// Returns false if the bytes cannot hold the image. Huffman codes take at least one bit for each
+/// block; arithmetic codes may take less.
 bool may_hold(const jpeg_decompress_struct& info, std::size_t bytes) {
   if (info.arith_code) return true;
   std::uint64_t blocks = 0;

@@ -1,5 +1,5 @@
-// PNG through libpng. Every byte of a file is read, also after the last row: then a checksum or an
-// end that is missing is found.
+// PNG through libpng. Every byte of a file is read, also after the last row, so that a missing
+// checksum or end is found.
 #ifdef FIRN_HAS_PNG
 
 #include <png.h>
@@ -52,12 +52,13 @@ void read_header(Png& in) {
   png_set_read_fn(in.png, &in, read);
   png_set_user_limits(in.png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_size() limits them
   png_set_crc_action(in.png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-  // Chunks that say nothing about pixels are skipped, so their text costs no memory.
+  // Chunks without information about pixels are skipped, so their text costs no memory.
   png_set_keep_unknown_chunks(in.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_read_info(in.png, in.info);
 }
 
-/// To rows of 8 bits a value, 1 or 3 values a pixel. Returns how many passes make the image.
+/// Converts to rows of 8 bits a value, 1 or 3 values a pixel. Returns the number of passes of the
+/// image.
 int set_transformations(Png& in) {
   const int colour = png_get_color_type(in.png, in.info), bits = png_get_bit_depth(in.png, in.info);
   if (colour == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(in.png);
@@ -84,7 +85,7 @@ Tensor decode_png(const EncodedImage& image) {
   const auto height = static_cast<std::int64_t>(png_get_image_height(in.png, in.info));
   const auto width = static_cast<std::int64_t>(png_get_image_width(in.png, in.info));
   image.check_size(height, width);
-  // Deflate never expands by more than 1032.
+  // Deflate never expands by more than 1032 times.
   const std::int64_t bits = png_get_bit_depth(in.png, in.info) * png_get_channels(in.png, in.info);
   if (static_cast<std::size_t>(height * width * bits / 8) / 1032 > image.bytes.size())
     image.fail_too_small(height, width);
@@ -98,7 +99,7 @@ Tensor decode_png(const EncodedImage& image) {
                            png_get_rowbytes(in.png, in.info), row_bytes));
 
   PlanarImage made(kind, image.options.channels, height, width);
-  // Every pass of an interlaced image fills in what the ones before have left out.
+  // Every pass of an interlaced image fills in pixels that the earlier passes left out.
   const Tensor rows = empty({passes == 1 ? 1 : height, row_bytes}, u8, Device::cpu());
   auto* const row = rows.data<std::uint8_t>();
   const auto read_rows = [&] {

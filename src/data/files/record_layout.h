@@ -1,4 +1,4 @@
-// What the writer and the reader of record files know of their layout; see firn/data/records.h.
+// The layout of record files, for their writer and reader; see firn/data/records.h.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,9 +20,9 @@ static_assert(std::endian::native == std::endian::little, "record files are litt
 inline constexpr std::string_view kShardMagic = "firn-rec", kIndexMagic = "firn-idx";
 inline constexpr std::uint64_t kShardHead = 16;    ///< bytes before the first record
 inline constexpr std::size_t kRecordHead = 8;      ///< checksum and number of fields
-inline constexpr std::uint64_t kSmallest = 10;     ///< bytes of a record: its head and a field's
+inline constexpr std::uint64_t kSmallest = 10;     ///< bytes of a record's head and a field's
 inline constexpr std::uint64_t kIndexHead = 24;    ///< bytes before the list of shards
-inline constexpr std::uint64_t kMostFields = 255;  ///< in a record
+inline constexpr std::uint64_t kMostFields = 255;  ///< largest number of fields in a record
 
 /// The dtypes by their code in files.
 inline constexpr DType kDTypes[] = {f16,     bf16, f32, f64, i32, i64,     u8,
@@ -33,7 +33,7 @@ inline std::string shard_path(const std::string& folder, std::uint64_t number) {
 }
 inline std::string index_path(const std::string& folder) { return folder + "/records.index"; }
 
-/// The bytes of `value`, behind those of `text`.
+/// Appends the bytes of `value` to `text`.
 template <class T>
 void put(std::string& text, T value) {
   char bytes[sizeof(T)];

@@ -24,7 +24,7 @@ using io::crc32;
 
 constexpr const char* kOp = "RecordWriter";
 
-/// The head of a record, but for its checksum.
+/// Returns the head of a record without its checksum.
 std::string head_of(const std::vector<Tensor>& fields) {
   std::string head;
   records::put(head, static_cast<std::uint32_t>(fields.size()));
@@ -49,8 +49,8 @@ struct RecordWriter::State {
   std::optional<io::LockedFolder> lock;  ///< until finish()
   std::uint64_t shard_bytes = 0;
   std::vector<Shard> shards;
-  std::vector<std::uint64_t> ends;     ///< of records, each in its shard
-  std::optional<io::AtomicFile> file;  ///< of the last shard
+  std::vector<std::uint64_t> ends;     ///< end of each record in its shard
+  std::optional<io::AtomicFile> file;  ///< file of the last shard
   std::string buffer;                  ///< bytes that are not in the file yet
   bool finished = false, broken = false;
 

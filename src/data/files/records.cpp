@@ -31,10 +31,10 @@ struct Field {
   std::size_t bytes = 0;
 };
 
-/// What a record holds. `why` says what is wrong with it, if something is.
+/// Contents of a record. `why` says what is wrong with it; empty if it is valid.
 struct Head {
   std::vector<Field> fields;
-  std::size_t bytes = 0;  ///< before the elements, with the checksum
+  std::size_t bytes = 0;  ///< bytes before the elements, with the checksum
   std::string why;
 };
 
@@ -115,7 +115,7 @@ class Records : public DatasetSource {
       Place place = run.place;
       for (const std::size_t end = done + run.records;;) {
         verify(indices[done], place, record);
-        // Shapes that differ are the default's, which names them.
+        // If shapes differ, the default collect() throws an error that names them.
         if (!put_row(indices, done, place, record, batch))
           return DatasetSource::collect(indices, context);
         record += place.bytes;
@@ -130,20 +130,20 @@ class Records : public DatasetSource {
   struct Shard {
     std::unique_ptr<io::InputFile> file;
     std::uint64_t bytes = 0;
-    std::int64_t first = 0, end = 0;  ///< records: from the first to before the end
-    Ref<Storage> map = {};            ///< null: read
+    std::int64_t first = 0, end = 0;  ///< its records are [first, end)
+    Ref<Storage> map = {};            ///< mapped file; null: the file is read
   };
   struct Place {
     const Shard* shard = nullptr;
     std::uint64_t begin = 0;
     std::size_t bytes = 0;
   };
-  /// Records that follow each other in a shard and in a batch.
+  /// Records that are consecutive in a shard and in a batch.
   struct Run {
-    Place place;  ///< of the first
+    Place place;  ///< place of the first record
     std::size_t records = 0, bytes = 0;
   };
-  /// Memory for records that are read, and for a number before the first.
+  /// Memory for records that are read, and for a number before the first record.
   class Scratch {
    public:
     unsigned char* room_for(std::size_t bytes) {
@@ -154,15 +154,15 @@ class Records : public DatasetSource {
     }
 
    private:
-    static constexpr std::size_t kBefore = 64;  // bytes; so the records begin aligned
+    static constexpr std::size_t kBefore = 64;  // in bytes; it keeps the records aligned
     Tensor memory_;
   };
   struct Batch {
     Sample fields;
-    Head head;  ///< of the first record
+    Head head;  ///< head of the first record
     std::vector<unsigned char> head_bytes;
     std::size_t record_bytes = 0;
-    std::vector<unsigned char*> rows;  ///< of the next record, by field
+    std::vector<unsigned char*> rows;  ///< row of the next record, by field
     Scratch scratch;
   };
 
@@ -178,16 +178,16 @@ class Records : public DatasetSource {
     return {&shard, begin, static_cast<std::size_t>(ends_[at] - begin)};
   }
 
-  /// The place of the next record of a shard.
+  /// Returns the place of the next record of a shard.
   Place place_after(const Place& place, std::int64_t index) const {
     const std::uint64_t begin = place.begin + place.bytes;
     return {place.shard, begin,
             static_cast<std::size_t>(ends_[static_cast<std::size_t>(index)] - begin)};
   }
 
-  /// As many of the first indices as one read of moderate size gets.
+  /// Returns the run of the first indices that one read of moderate size covers.
   Run run_at(std::span<const std::int64_t> indices) const {
-    constexpr std::size_t kMost = 1 << 18;  // bytes, which stay in a cache of the second level
+    constexpr std::size_t kMost = 1 << 18;  // bytes that stay in the second-level cache
     Run run{place_of(indices[0]), 0, 0};
     for (Place next = run.place;;) {
       run.bytes += next.bytes;
@@ -201,7 +201,7 @@ class Records : public DatasetSource {
     }
   }
 
-  /// The bytes from `place` on: of the mapped file, or read into `scratch`.
+  /// Returns the bytes from `place` on, in the mapped file or read into `scratch`.
   static unsigned char* bytes_at(const Place& place, std::size_t bytes, Scratch& scratch) {
     if (place.shard->map)
       return static_cast<unsigned char*>(place.shard->map->data()) + place.begin;
@@ -217,13 +217,14 @@ class Records : public DatasetSource {
                       kDamaged, kOp);
   }
 
-  /// In scratch memory, it overwrites the stored sum and the 4 bytes before it.
+  /// Checks the CRC-32 of a record. In scratch memory, it overwrites the stored sum and the 4 bytes
+  /// before it.
   static void verify(std::int64_t index, const Place& place, unsigned char* record) {
     const auto stored = records::get<std::uint32_t>(record);
     std::uint32_t crc = 0;
     if (place.shard->map) {
       crc = crc32(crc32(0, &index, sizeof index), record + sizeof crc, place.bytes - sizeof crc);
-    } else {  // the number beside what it is summed with: two calls take longer
+    } else {  // puts the number before the bytes: one call is faster than two
       unsigned char* const begin = record + sizeof crc - sizeof index;
       std::memcpy(begin, &index, sizeof index);
       crc = crc32(0, begin, place.bytes - sizeof crc + sizeof index);
@@ -247,7 +248,8 @@ class Records : public DatasetSource {
     std::memcpy(to, from, field.bytes);
   }
 
-  /// Makes row i of the batch of a record. False if it differs from the first one in its head.
+  /// Makes row i of the batch from a record. Returns false if its head differs from the first
+  /// record's.
   static bool put_row(std::span<const std::int64_t> indices, std::size_t i, const Place& place,
                       const unsigned char* record, Batch& batch) {
     Head& head = batch.head;
@@ -278,7 +280,7 @@ class Records : public DatasetSource {
   }
 
   std::vector<Shard> shards_;
-  std::vector<std::uint64_t> ends_;  ///< of records, each in its shard
+  std::vector<std::uint64_t> ends_;  ///< end of each record in its shard
 };
 
 void Records::read_index(const std::string& folder) {
@@ -297,7 +299,7 @@ void Records::read_index(const std::string& folder) {
     wrong("does not begin like an index of records");
   const auto shards = records::get<std::uint64_t>(head + 8),
              count = records::get<std::uint64_t>(head + 16);
-  // Both are at most the size of the file, so that the sum does not overflow.
+  // Both numbers are bounded by the size of the file, so that the sum does not overflow.
   if (shards > file.bytes() / 16 || count > file.bytes() / 8 ||
       sizeof head + 16 * shards + 8 * count + 4 != file.bytes())
     wrong(fmt::format("an index of {} shards and {} records does not have {} bytes", shards, count,

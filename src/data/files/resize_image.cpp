@@ -1,5 +1,5 @@
-// Scaling of images, as Pillow does it (ImagingResample): weights in fixed point, one axis after
-// the other, and 8 bits between them.
+// Scales images as Pillow does (ImagingResample): weights in fixed point, one axis after the other,
+// and 8 bits between the axes.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace firn::data {
 namespace {
 
 constexpr const char* kOp = "resize_image";
-constexpr int kBits = 22;  // of a weight, so that 255 times their sum fits in 32 bits
+constexpr int kBits = 22;  // bits of a weight: 255 times the sum of weights fits in 32
 
 /// Pixels [first, last) of an axis of `scaled` pixels, to which one of `stored` pixels is scaled.
 struct Axis {
   std::int64_t stored = 0, scaled = 0, first = 0, last = 0;
 };
 
-/// What each pixel of an axis is made of: weights[i * most + j] of the stored pixel begin[i] + j,
-/// for j < count[i].
+/// Weights of each pixel of an axis. Pixel i is the sum over j < count[i] of weights[i * most + j]
+/// times the stored pixel begin[i] + j.
 struct Weights {
   std::int64_t most = 0;
   std::vector<std::int64_t> begin, count;
@@ -67,7 +67,7 @@ void scale_row(const std::uint8_t* from, std::uint8_t* to, const Weights& w) {
   }
 }
 
-/// u8 [c, h, w] to the two axes' pixels.
+/// Resamples u8 [c, h, w] to the pixels of the two axes.
 Tensor resample(const Tensor& image, const Axis& rows, const Axis& columns) {
   const std::int64_t channels = image.size(0), height = rows.last - rows.first,
                      width = columns.last - columns.first;
@@ -99,7 +99,8 @@ Tensor resample(const Tensor& image, const Axis& rows, const Axis& columns) {
   return made;
 }
 
-/// The middle of an axis of `scaled` pixels. Half a pixel is rounded as Python's round() does.
+/// Returns the middle of an axis of `scaled` pixels. Half a pixel is rounded as Python's round()
+/// does.
 Axis middle_of(std::int64_t stored, std::int64_t scaled, std::int64_t size) {
   const std::int64_t rest = scaled - size, first = rest / 2 + (rest % 4 == 3 ? 1 : 0);
   return {stored, scaled, first, first + size};
@@ -126,7 +127,7 @@ Tensor resize_image(const Tensor& image, std::int64_t height, std::int64_t width
     return resample(whole, {h, height, 0, height}, {w, width, 0, width});
   FIRN_CHECK(fit == ImageFit::crop, kOp, "use ImageFit::stretch or crop", "{} is no ImageFit",
              static_cast<int>(fit));
-  // The axis that has less to spare gets its new size, and the other one keeps the proportions.
+  // The axis with the smaller surplus gets its new size, and the other one keeps the proportions.
   if (height * w >= width * h)
     return resample(whole, {h, height, 0, height}, middle_of(w, height * w / h, width));
   return resample(whole, middle_of(h, width * h / w, height), {w, width, 0, width});

@@ -48,7 +48,7 @@ void check_format(const char* op, TokenFormat format) {
 
 bool is_npy(const std::string& path) { return path.ends_with(".npy"); }
 
-/// Where the tokens of a file are.
+/// Position of the tokens in a file.
 struct Layout {
   TokenFormat format = TokenFormat::u16;
   std::uint64_t begin = 0;  ///< byte of the first token
@@ -146,7 +146,7 @@ class Tokens : public DatasetSource {
   }
 
  private:
-  /// Puts window `index` into x and y. `bytes` is scratch memory.
+  /// Reads window `index` into x and y. `bytes` is scratch memory.
   void read(std::int64_t index, std::vector<unsigned char>& bytes, std::int64_t* x,
             std::int64_t* y) const {
     const std::int64_t first = index * stride_;

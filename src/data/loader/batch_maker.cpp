@@ -19,7 +19,7 @@ std::string joined(const std::string& hint, const char* another) {
   return hint.empty() ? another : fmt::format("{}; {}", hint, another);
 }
 
-/// The ids as a tensor.
+/// Returns the ids as a tensor.
 Tensor id_tensor(const std::vector<std::int64_t>& ids) {
   return tensor(ids, {static_cast<std::int64_t>(ids.size())}, Device::cpu());
 }
@@ -97,7 +97,7 @@ MadeBatch BatchMaker::without_bad(std::span<const std::int64_t> ids,
         made.why_skipped = fmt::format("sample {}: {}", e.index(), e.cause());
     }
   }
-  if (good.empty()) {  // with other ranks the batch counts all the same
+  if (good.empty()) {  // with other ranks, the batch still counts
     if (options_.group.size() > 1) made.ids = id_tensor(good);
     return made;
   }
@@ -117,7 +117,7 @@ MadeBatch BatchMaker::try_make(LoaderPosition position, std::int64_t count) cons
   if (ids.empty()) return made;
   const DrawContext context{options_.seed, position.epoch};
   Generator own =
-      context.generator(-1 - position.sample);  // for collate(), apart from all samples'
+      context.generator(-1 - position.sample);  // for collate(); distinct from the samples' streams
   const GeneratorScope scope(own);
   const bool skips = options_.bad_sample == BadSample::skip;
   try {
@@ -131,7 +131,7 @@ MadeBatch BatchMaker::try_make(LoaderPosition position, std::int64_t count) cons
     if (!skips) throw;
   } catch (...) {
     if (!skips) {
-      // A collect() of the user's own: which sample was it?
+      // The user's collect() failed: find the sample that is to blame.
       for (const std::int64_t id : ids)
         make_sample(id, [&] { return take_sample(*set_.source(), id, context); });
       throw;

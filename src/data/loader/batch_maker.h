@@ -14,25 +14,24 @@
 
 namespace firn::data {
 
-/// Why a batch could not be made. A value and not an exception, since it goes from one thread to
-/// another.
+/// Reason why a batch could not be made. It is a value, not an exception, since threads pass it on.
 struct Failure {
   enum class Kind : std::uint8_t { sample, batch, memory };
   Kind kind = Kind::memory;
-  std::int64_t index = 0;     ///< of the sample, if one is to blame
-  std::size_t requested = 0;  ///< bytes, if memory ran out
+  std::int64_t index = 0;     ///< number of the sample, if one is to blame
+  std::size_t requested = 0;  ///< bytes requested, if memory ran out
   std::string text, hint;
 
-  /// Throws SampleError, Error or OutOfMemory, about the batch at `position`.
+  /// Throws SampleError, Error or OutOfMemory for the batch at `position`.
   [[noreturn]] void raise(LoaderPosition position, BadSample bad_sample) const;
 };
 
 struct MadeBatch {
-  Sample fields;                                         ///< on the CPU; none if they are `pinned`
-  std::shared_ptr<const PinnedFields> pinned = nullptr;  ///< for a loader of another device
+  Sample fields;                                         ///< on the CPU; empty if `pinned` is set
+  std::shared_ptr<const PinnedFields> pinned = nullptr;  ///< fields for another device
   Tensor ids;  ///< i64 [n]; undefined if every sample was left out
   std::int64_t skipped = 0;
-  std::string why_skipped = {};  ///< the first of them
+  std::string why_skipped = {};  ///< reason for the first one
   std::optional<Failure> failure;
 };
 
@@ -44,13 +43,13 @@ class BatchMaker {
   const Dataset& set() const noexcept { return set_; }
   const LoaderOptions& options() const noexcept { return options_; }
   const Order& order() const noexcept { return order_; }
-  /// How many samples the batch at `position` takes; 0 at the end of an epoch.
+  /// Returns the number of samples in the batch at `position`; 0 at the end of an epoch.
   std::int64_t count_at(LoaderPosition position) const noexcept;
-  /// This rank's part of a batch of `count` samples.
+  /// Returns this rank's share of a batch of `count` samples.
   Share part_of(std::int64_t count) const noexcept {
     return share_of(count, options_.group.rank(), options_.group.size(), options_.quantum);
   }
-  /// This rank's part of the batch of `count` samples from `position` on, in memory of the host.
+  /// Makes this rank's share of the batch of `count` samples from `position` on, in host memory.
   MadeBatch make(LoaderPosition position, std::int64_t count) const noexcept;
 
  private:

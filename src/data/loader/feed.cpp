@@ -48,7 +48,7 @@ MadeBatch Feed::take(LoaderPosition position) {
   runtime::refuse_capture("Loader", device, "its batches come from the host's memory");
   forget_parent();
   if (!ahead_ || ahead_->position != position) ahead_ = Ahead{position, make(position), {}};
-  // Memory belongs to the order of the stream that it was taken for.
+  // Memory is reused in the order of the stream for which it was allocated.
   if (!ahead_->stream || *ahead_->stream != current_stream(device)) send(*ahead_);
   if (staging_ && ahead_->stream) staging_->receive();
   MadeBatch made = std::move(ahead_->batch);
@@ -61,7 +61,7 @@ void Feed::begin(LoaderPosition next) noexcept try {
   ahead_ = Ahead{next, threads_->take(next), {}};
   send(*ahead_);
 } catch (
-    const std::exception&) {  // such as no memory on the device: take() tries again, and says so
+    const std::exception&) {  // for example no memory on the device: take() tries again, and throws
 }
 
 }  // namespace firn::data

@@ -1,4 +1,4 @@
-// Where a loader's batches come from: made by its threads or by the caller, and put on its device.
+// Provides a loader's batches: its threads or the caller make them, and they are put on its device.
 #pragma once
 
 #include <unistd.h>
@@ -20,9 +20,10 @@ class Feed {
   Feed& operator=(const Feed&) = delete;
 
   const BatchMaker& maker() const noexcept { return *maker_; }
-  /// The batch at `position`, which is not the end of an epoch, with its fields on the device.
+  /// Returns the batch at `position`, which is not the end of an epoch, with its fields on the
+  /// device.
   MadeBatch take(LoaderPosition position);
-  /// If the batch at `next` is ready, its copy to the device begins now.
+  /// Begins to copy the batch at `next` to the device, if it is ready.
   void begin(LoaderPosition next) noexcept;
   /// Ends the threads.
   void close() noexcept;
@@ -31,18 +32,18 @@ class Feed {
   struct Ahead {
     LoaderPosition position;
     MadeBatch batch;
-    std::optional<Stream> stream;  ///< that the copy was ordered with, if it has begun
+    std::optional<Stream> stream;  ///< current stream when the copy began, if it has
   };
   MadeBatch make(LoaderPosition position);
   void send(Ahead& ahead);
-  /// In a child of fork() the threads and what they had locked are the parent's.
+  /// Drops the threads and their locked objects in a child of fork(), where they are the parent's.
   void forget_parent() noexcept;
 
   const std::shared_ptr<const BatchMaker> maker_;
   std::unique_ptr<Prefetcher> threads_;
-  std::unique_ptr<Staging> staging_;  ///< unless the device is the CPU
+  std::unique_ptr<Staging> staging_;  ///< null if the device is the CPU
   std::optional<Ahead> ahead_;
-  pid_t process_ = 0;  ///< that made threads and staging
+  pid_t process_ = 0;  ///< process that made threads and staging
 };
 
 }  // namespace firn::data

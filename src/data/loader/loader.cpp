@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kOp = "Loader";
 using Clock = std::chrono::steady_clock;
-// One more than any that can be reached, and an end of counting.
+// One more than any epoch that can be reached; counting stops there.
 constexpr std::int64_t kLastEpoch = std::numeric_limits<std::int64_t>::max() / 2;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -36,15 +36,15 @@ struct Loader::State {
   State& operator=(const State&) = delete;
 
   Feed feed;
-  /// All that a RollbackPoint puts back.
+  /// State that a RollbackPoint restores.
   struct Place {
-    LoaderPosition position, before;  ///< `before` the batch in hand
+    LoaderPosition position, before;  ///< `before` the current batch
     bool goes_on = true;              ///< no batch was taken since a seek: a loop begins here
-    std::uint64_t loop = 0;           ///< the one that goes on; a seek counts as one too
+    std::uint64_t loop = 0;           ///< current loop; a seek counts as a loop too
     std::uint64_t at_end = 0;         ///< the loop that has come to its end
-    bool whole_epoch = false;         ///< it began at an epoch's start,
-    std::int64_t batches_before = 0;  ///< with this in stats.batches
-    LoaderBatch batch;                ///< in hand
+    bool whole_epoch = false;         ///< the loop began at an epoch's start
+    std::int64_t batches_before = 0;  ///< stats.batches when the loop began
+    LoaderBatch batch;                ///< current batch
   } at;
   LoaderStats stats;
   bool closed = false;
@@ -54,12 +54,12 @@ struct Loader::State {
     at.goes_on = true;
     at.loop = ++loops_;
   }
-  /// Takes the next batch of the epoch in hand and moves behind it; false at the epoch's end.
+  /// Takes the next batch of the current epoch and moves past it; returns false at the epoch's end.
   bool next();
   void begin_loop() noexcept;
-  /// Warns if no batch came in an epoch: a loop until enough steps were done would never end.
+  /// Warns if an epoch had no batch: a loop until enough steps were done would never end.
   void warn_if_empty();
-  /// Tells RollbackPoints of this thread where the loader is.
+  /// Saves the loader's place for RollbackPoints of this thread.
   static void about_to_move(const std::shared_ptr<State>& s) {
     runtime::before_change(Rollback::data, s.get(), [&s]() -> std::function<void()> {
       return [s, place = s->at] { s->at = place; };
@@ -93,7 +93,7 @@ struct Loader::State {
 
  private:
   std::atomic<bool> moving_ = false;
-  std::uint64_t loops_ = 0;  ///< begun so far
+  std::uint64_t loops_ = 0;  ///< number of loops begun so far
   bool warned_ = false;
   Clock::time_point first_asked;
 };

@@ -69,7 +69,7 @@ Order::Order(const char* op, std::int64_t size, const LoaderOptions& options)
              options_.batch);
 }
 
-/// The sample whose share of the sum of weights a random number falls into.
+/// Returns the sample into whose share of the sum of weights a random number falls.
 std::int64_t Order::drawn(LoaderPosition at) const {
   const math::PhiloxBlock b =
       math::philox(static_cast<std::uint64_t>(at.sample), seed_for(options_.seed, Purpose::draw),
@@ -93,11 +93,12 @@ void Order::fill_base(LoaderPosition first, std::span<std::int64_t> ids) const {
   }
 }
 
-/// Its samples are cut into batches by length, and the batches come in a random order. What makes
-/// no whole batch stays at the end: by position, so that it is not the longest that is left over.
+/// Returns the window that contains the position. Its samples are cut into batches by length; with
+/// shuffle, the batches come in a random order. The samples after the last whole batch stay at the
+/// end, in the order of their positions. So the longest samples are not always left over.
 std::shared_ptr<const Order::Window> Order::window_of(LoaderPosition at) const {
   const std::int64_t first = at.sample - at.sample % window_;
-  // If another thread has the lock, do without: in a child of fork() that thread may be missing.
+  // If another thread has the lock, skip the cache: in a child of fork() that thread may not exist.
   if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
     if (latest_ && latest_->epoch == at.epoch && latest_->first == first) return latest_;
   }
@@ -145,8 +146,7 @@ void Order::fill(LoaderPosition first, std::span<std::int64_t> ids) const {
 }
 
 std::string Order::description() const {
-  // The rounds of Permutation: a position in an order of another number of them means other
-  // samples.
+  // The text has the number of rounds of Permutation, because the order depends on it.
   const bool permuted = options_.shuffle && (sums_.empty() || !options_.lengths.empty());
   std::string text = fmt::format("{} samples, seed {}{}", size_, options_.seed,
                                  permuted           ? ", shuffled in 16 rounds"

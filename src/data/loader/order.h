@@ -1,4 +1,4 @@
-// Which sample is at each position of a Loader's epochs: a pure function, called by any thread.
+// Maps each position of a Loader's epochs to a sample: a pure function, called by any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,30 @@
 
 namespace firn::data {
 
-/// Throws Error in the name of `op` unless these options make sense for any set.
+/// Throws Error in the name of `op` unless these options are valid for every set.
 LoaderOptions checked_options(const char* op, LoaderOptions options);
 
 class Order {
  public:
-  /// Throws Error unless the options make sense for a set of `size` samples. They must outlive it.
+  /// Throws Error unless the options are valid for a set of `size` samples. They must outlive it.
   Order(const char* op, std::int64_t size, const LoaderOptions& options);
 
-  /// Samples and batches of an epoch: all of the set, less a dropped last batch. What is dropped
-  /// stays out also if a seek() has moved the batches.
+  /// Numbers of samples and batches of an epoch: the whole set, less a dropped last batch. The
+  /// dropped samples are left out even if a seek() has moved the batches.
   std::int64_t samples() const noexcept {
     return options_.drop_last ? size_ - size_ % options_.batch : size_;
   }
   std::int64_t batches() const noexcept {
     return samples() / options_.batch + (samples() % options_.batch != 0 ? 1 : 0);
   }
-  /// The samples at the positions from `first` on. They must be in the set.
+  /// Fills `ids` with the samples at the positions from `first` on, which must be in the set.
   void fill(LoaderPosition first, std::span<std::int64_t> ids) const;
-  /// What the order depends on, besides the epoch: equal texts are equal orders.
+  /// Describes everything that the order depends on except the epoch. Equal texts mean equal
+  /// orders.
   std::string description() const;
 
  private:
-  /// The positions [first, first + ids.size()) of an epoch by their lengths.
+  /// The samples at the positions [first, first + ids.size()) of an epoch, ordered by length.
   struct Window {
     std::int64_t epoch = -1, first = 0;
     std::vector<std::int64_t> ids;
@@ -46,10 +47,10 @@ class Order {
 
   std::int64_t size_;
   const LoaderOptions& options_;
-  std::int64_t window_ = 0;   ///< samples that are sorted by length together; 0: none are
-  std::vector<double> sums_;  ///< of the weights up to each sample; empty: no weights
+  std::int64_t window_ = 0;   ///< number of samples that are sorted together; 0: no sorting
+  std::vector<double> sums_;  ///< sum of the weights up to each sample; empty: no weights
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const Window> latest_;  ///< neighbouring batches are of one window
+  mutable std::shared_ptr<const Window> latest_;  ///< neighbouring batches share a window
 };
 
 }  // namespace firn::data

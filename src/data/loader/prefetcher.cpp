@@ -29,7 +29,7 @@ LoaderPosition Prefetcher::position_of(std::int64_t batch) const noexcept {
 }
 
 void Prefetcher::work() {
-  const NumThreadsScope one(1);  // the training needs the others
+  const NumThreadsScope one(1);  // the training needs the other threads
   std::unique_lock lock(mutex_);
   for (;;) {
     work_.wait(lock, [&] { return stop_ || (begun_ < batches_ && begun_ < taken_ + depth_); });

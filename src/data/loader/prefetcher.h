@@ -13,23 +13,23 @@
 
 namespace firn::data {
 
-/// Makes the batches from a position to the end of its epoch, in any order but handed over in
-/// theirs. One thread calls its functions.
+/// Makes the batches from a position to the end of its epoch. The threads make them in any order,
+/// and take() returns them in theirs. One thread calls its functions.
 class Prefetcher {
  public:
   /// Starts `workers` threads, or fewer if the system refuses them.
   Prefetcher(std::shared_ptr<const BatchMaker> maker, int workers, int depth);
-  /// Waits until the threads have ended the batch that they are making.
+  /// Waits until the threads have finished the batches that they are making.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   bool has_threads() const noexcept { return !threads_.empty(); }
-  /// The batch at `position`, which is not the end of an epoch. If that is not the one after the
-  /// last batch taken, all batches made so far are forgotten, and those from `position` on are
-  /// begun.
+  /// Returns the batch at `position`, which is not the end of an epoch. If that is not the one
+  /// after the last batch taken, it drops all batches made so far, and starts again from
+  /// `position`.
   MadeBatch take(LoaderPosition position);
-  /// Whether take(position) would not wait.
+  /// Returns true if take(position) would not wait.
   bool ready(LoaderPosition position);
 
  private:
@@ -41,12 +41,13 @@ class Prefetcher {
   const std::int64_t depth_;
   std::vector<std::thread> threads_;
 
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // protects all members below
   std::condition_variable work_, ready_;
   bool stop_ = false;
-  std::uint64_t run_ = 0;  // one more at each restart: a batch of an older run is thrown away
+  std::uint64_t run_ = 0;  // incremented at each restart; batches of an older run are dropped
   std::optional<LoaderPosition> start_;
-  // Batches of the run, counted from start_: in all, begun, and taken. At most depth_ are between.
+  // Numbers of batches of the run from start_ on: all, begun, taken. begun_ - taken_ is at most
+  // depth_.
   std::int64_t batches_ = 0, begun_ = 0, taken_ = 0;
   std::vector<std::optional<MadeBatch>> slots_;  // batch b in slot b % depth_
 };

@@ -12,11 +12,11 @@
 namespace firn::data {
 namespace {
 
-constexpr std::size_t kAlign = 256;    // of a field, as in memory of a device
-constexpr std::size_t kMostIdle = 16;  // blocks that nobody has
+constexpr std::size_t kAlign = 256;    // alignment of a field, as in device memory
+constexpr std::size_t kMostIdle = 16;  // largest number of unused blocks
 
-/// Blocks of pinned memory, whose sizes are powers of two. To get one takes milliseconds, so they
-/// are used again.
+/// Blocks of pinned memory, whose sizes are powers of two. Allocating one takes milliseconds, so
+/// they are reused.
 class Pool {
  public:
   PinnedMemory take(std::size_t bytes) {
@@ -35,9 +35,9 @@ class Pool {
   }
   void give(PinnedMemory block) noexcept try {
     const std::lock_guard lock(mutex_);
-    if (idle_.size() == kMostIdle) idle_.erase(idle_.begin());  // the one that waits longest
+    if (idle_.size() == kMostIdle) idle_.erase(idle_.begin());  // the one that is unused longest
     idle_.push_back(std::move(block));
-  } catch (const std::exception&) {  // no memory to keep it: it goes
+  } catch (const std::exception&) {  // no memory to keep it: it is freed
   }
 
  private:

@@ -1,4 +1,5 @@
-// From a loader's threads to its device: batches in pinned memory, and copies beside the training.
+// Moves batches from a loader's threads to its device: pinned memory, and copies that overlap
+// training.
 #pragma once
 
 #include <array>
@@ -25,33 +26,33 @@ struct PinnedFields {
   std::vector<Field> fields;
 };
 
-/// Copies fields on the CPU to pinned memory. That memory is used again once nobody has it.
+/// Copies fields on the CPU to pinned memory, which is reused when its last owner is gone.
 std::shared_ptr<const PinnedFields> pin(const Sample& fields);
 
-/// Copies batches to a device on a stream of its own, while the device computes. A copy waits for
-/// the work that is queued when it is begun, since it may get that work's memory. So the next batch
-/// is sent right after the one before was handed over: its copy runs beside that one's step.
+/// Copies batches to a device on its own stream, while the device computes. A copy waits for the
+/// work that is queued when it begins, since it may get that work's memory. So the next batch is
+/// sent right after the previous one was returned: its copy overlaps that one's step.
 class Staging {
  public:
   explicit Staging(Device device) : device_(device), copies_(device) {}
-  /// Waits for copies that still read.
+  /// Waits for copies that still read pinned memory.
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
   /// Begins to copy a batch. The result is on the device, and may be used after receive().
   Sample send(const std::shared_ptr<const PinnedFields>& batch);
-  /// Work that the current stream gets from now on comes after the latest copy.
+  /// Makes work that is queued on the current stream from now on wait for the latest copy.
   void receive();
 
  private:
   struct Copy {
-    std::shared_ptr<const PinnedFields> from;  ///< is read until `done`
+    std::shared_ptr<const PinnedFields> from;  ///< the copy reads it until `done`
     Event done;
   };
   Device device_;
   SideStream copies_;
-  std::array<Copy, 4> under_way_;  ///< a ring; the host waits for the one that is replaced
+  std::array<Copy, 4> under_way_;  ///< ring; the host waits for the replaced one
   std::size_t latest_ = 0;
   Event before_;
 };

@@ -30,13 +30,13 @@ constexpr std::string_view kMark = ".tmp-";
 constexpr std::size_t kDigits = 16;
 constexpr std::size_t kPart = 32 << 20;  // bytes that go to the disk at a time
 
-/// The common beginning of `name` and of its temporary files, short enough that the whole name
-/// fits.
+/// Returns the common beginning of `name` and of its temporary files. It is short enough for the
+/// whole name to fit.
 std::string_view stem(std::string_view name) {
   return name.substr(0, NAME_MAX - kMark.size() - kDigits);
 }
 
-/// The stem of the target that a temporary file of this name has; empty if it is none.
+/// Returns the stem of the target for the name of a temporary file; empty for any other name.
 std::string_view target_of(std::string_view name) {
   if (name.size() <= kMark.size() + kDigits) return {};
   const std::string_view begin = name.substr(0, name.size() - kMark.size() - kDigits);
@@ -53,7 +53,7 @@ const char* kind_of(mode_t mode) {
   return "of an unknown kind";
 }
 
-/// The text of a symbolic link; empty if it cannot be read.
+/// Returns the text of a symbolic link; empty if it cannot be read.
 std::string link_text(const std::string& path) {
   std::string text(PATH_MAX, '\0');
   const ssize_t n = ::readlink(path.c_str(), text.data(), text.size());
@@ -61,8 +61,8 @@ std::string link_text(const std::string& path) {
   return text;
 }
 
-/// A folder whose names are to be flushed to disk. It is opened before the rename, so that a lack
-/// of descriptors is found while the old file is there.
+/// A folder whose entries will be flushed to disk. It is opened before the rename, so that a lack
+/// of descriptors is found while the old file still exists.
 class Folder {
  public:
   explicit Folder(const std::string& path)
@@ -74,9 +74,11 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  /// 0, or why it cannot be opened. One that may be written but not read is never flushed.
+  /// 0, or the reason (errno) why it cannot be opened. A folder without read permission is not
+  /// flushed.
   int error() const noexcept { return error_; }
-  /// 0, or why the flush failed. Some file systems cannot flush a folder, which is no failure.
+  /// Returns 0, or the reason (errno) why the flush failed. Some file systems cannot flush a
+  /// folder, which is not a failure.
   int flush() const noexcept {
     while (fd_ >= 0 && ::fsync(fd_) != 0) {
       if (errno == EINVAL || errno == EBADF || errno == ENOSYS || errno == ENOTSUP) return 0;
@@ -144,8 +146,8 @@ void AtomicFile::create_temporary() {
                  mode_ < 0 ? 0666 : 0600);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) fail("cannot be written: no temporary file can be created beside it");
-    temporary_ = std::move(temporary);  // no copy, which could fail and leave the file behind
-    // Another writer may have removed the file as a left-over before it was locked: then try again.
+    temporary_ = std::move(temporary);  // a copy could fail and leave the file behind
+    // Another writer may have removed the file as a left-over before it was locked; then try again.
     // If the file system has no locks, no file counts as a left-over.
     struct stat info {};
     while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
@@ -179,7 +181,7 @@ void AtomicFile::remove_leftovers(const std::string& folder,
         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
       try {
         if (look) look(folder + entry->d_name);
-      } catch (const std::exception&) {  // it is removed all the same
+      } catch (const std::exception&) {  // the file is removed nevertheless
       }
       ::unlinkat(folder_fd, entry->d_name, 0);
     }
@@ -197,7 +199,7 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   while (bytes > 0) {
     const ssize_t n = ::write(fd_, from, std::min(bytes, kPart));
     if (n < 0 && errno == EINTR) continue;
-    if (n == 0) errno = ENOSPC;  // some full file systems say no more; it would go on for ever
+    if (n == 0) errno = ENOSPC;  // some full file systems only return 0; avoid an endless loop
     if (n <= 0) fail("cannot be written");
     from += n;
     bytes -= static_cast<std::size_t>(n);
@@ -215,8 +217,8 @@ void AtomicFile::write_at(std::uint64_t offset, const void* data, std::size_t by
   if (errno != 0) fail("cannot be written");
 }
 
-/// The disk works while the rest is written, and commit() waits for less. A hint, which no file
-/// system need take: commit() flushes all, and reports what the disk could not write.
+/// Starts writing to disk while the rest is being written, so that commit() waits for less. This is
+/// a hint that a file system may ignore: commit() flushes everything, and reports write errors.
 void AtomicFile::begin_flush() noexcept {
   if (written_ - handed_over_ < kPart) return;
   ::sync_file_range(fd_, static_cast<off64_t>(handed_over_),

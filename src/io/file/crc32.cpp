@@ -1,5 +1,5 @@
-// CRC-32 by libdeflate, which takes a quarter of zlib's time or less; by zlib if firn was built
-// without it.
+// CRC-32 by libdeflate, which takes a quarter of zlib's time or less; zlib computes it if firn was
+// built without libdeflate.
 #include "io/file/crc32.h"
 
 #include <zlib.h>
@@ -10,7 +10,7 @@
 namespace firn::io {
 
 std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t bytes) noexcept {
-  if (bytes == 0) return crc;  // both take a null pointer for a wish to begin
+  if (bytes == 0) return crc;  // for both libraries a null pointer starts a new sum
 #ifdef FIRN_HAS_LIBDEFLATE
   return libdeflate_crc32(crc, data, bytes);
 #else

@@ -6,10 +6,12 @@
 
 namespace firn::io {
 
-/// The CRC-32 of what `crc` is that of (0: of nothing), followed by `bytes` bytes at any address.
+/// Returns the CRC-32 of the bytes whose CRC-32 is `crc` (0: no bytes), followed by `bytes` more
+/// bytes.
 std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t bytes) noexcept;
 
-/// The CRC-32 of two runs of bytes, one after another, from that of each: the second has `bytes`.
+/// Returns the CRC-32 of two consecutive runs of bytes from the CRC-32 of each; the second has
+/// `bytes` bytes.
 std::uint32_t crc32_of_both(std::uint32_t first, std::uint32_t second, std::size_t bytes) noexcept;
 
 }  // namespace firn::io

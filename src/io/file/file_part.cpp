@@ -20,7 +20,7 @@ int write_at(int fd, std::uint64_t offset, const void* data, std::size_t bytes) 
   while (bytes > 0) {
     const ssize_t n = ::pwrite(fd, from, std::min(bytes, kMost), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n == 0 ? ENOSPC : errno;  // some full file systems say no more
+    if (n <= 0) return n == 0 ? ENOSPC : errno;  // some full file systems only return 0
     from += n;
     offset += static_cast<std::uint64_t>(n);
     bytes -= static_cast<std::size_t>(n);

@@ -1,4 +1,4 @@
-// A file that another process of the same run has made, and that this one writes a part of.
+// A file that another process of this run has made, and of which this process writes a part.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,19 @@
 
 namespace firn::io {
 
-/// Writes `bytes` bytes to the open file at byte `offset`. Returns 0, or why it cannot (errno).
+/// Writes `bytes` bytes to the open file at byte `offset`. Returns 0, or the error (errno).
 int write_at(int fd, std::uint64_t offset, const void* data, std::size_t bytes) noexcept;
 
 class FilePart {
  public:
-  /// Opens a regular file of `bytes` bytes. is_open() says whether there is one.
+  /// Opens a regular file of `bytes` bytes. is_open() returns false if there is no such file.
   FilePart(const char* op, std::string path, std::uint64_t bytes);
   ~FilePart();
   FilePart(const FilePart&) = delete;
   FilePart& operator=(const FilePart&) = delete;
 
   bool is_open() const noexcept { return fd_ >= 0; }
-  /// Throw IoError.
+  /// Both throw IoError.
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes);
   void flush();
 

@@ -24,7 +24,7 @@ namespace {
 
 FolderEntry describe(int folder, const dirent& entry) {
   FolderEntry out{.name = entry.d_name};
-  // Some file systems leave the kind out. A link to nothing is no folder.
+  // Some file systems leave the kind out. A link without a target is not a folder.
   struct stat info {};
   out.is_link = entry.d_type == DT_LNK;
   if (entry.d_type == DT_UNKNOWN)
@@ -45,7 +45,7 @@ std::vector<FolderEntry> folder_entries(const char* op, const std::string& folde
   if (!open) fail(op, folder, errno);
   std::vector<FolderEntry> out;
   for (;;) {
-    errno = 0;  // NULL means the end as well as a failure
+    errno = 0;  // NULL means the end or a failure
     const dirent* entry = ::readdir(open.get());
     if (!entry && errno != 0) fail(op, folder, errno);
     if (!entry) break;

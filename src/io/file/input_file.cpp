@@ -78,7 +78,7 @@ void InputFile::read_at(std::uint64_t offset, void* to, std::size_t bytes) const
 }
 
 Ref<Storage> InputFile::map() const {
-  // Without a reservation of swap space: few of the pages are ever written.
+  // No swap space is reserved, because few of the pages are ever written.
   void* const data =
       ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
   if (data == MAP_FAILED)

@@ -1,4 +1,4 @@
-// A folder that one writer at a time works in.
+// A lock that admits one writer at a time to a folder.
 #pragma once
 
 #include <fcntl.h>
@@ -15,14 +15,14 @@
 
 namespace firn::io {
 
-/// Locked against other writers, of this process too, while it lives. A file system without locks
-/// locks nothing.
+/// Holds the lock against other writers, also in this process, as long as it exists. On a file
+/// system without locks it has no effect.
 class LockedFolder {
  public:
   enum class IfLocked : bool { wait, fail };
 
-  /// Throws IoError in the name of `op` if the folder cannot be opened, or is locked and `fail` was
-  /// asked for.
+  /// Throws IoError in the name of `op` if the folder cannot be opened. With `fail`, also throws if
+  /// it is locked.
   LockedFolder(const char* op, const std::string& path, IfLocked if_locked) {
     check_path(op, path);
     fd_ = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

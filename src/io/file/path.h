@@ -1,4 +1,4 @@
-// What every path of a file must be, for reading and writing.
+// Checks of paths, for reading and writing.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ inline void check_not_empty(const char* op, const std::string& path) {
   if (path.empty()) throw IoError(op, path, "the path is empty", "name a file");
 }
 
-/// Throws IoError if `path` has a NUL character: the system would take the text before it as the
-/// whole name.
+/// Throws IoError if `path` has a NUL character, since the system would take the text before it for
+/// the whole name.
 inline void check_path(const char* op, const std::string& path) {
   const std::size_t at = path.find('\0');
   if (at == std::string::npos) return;

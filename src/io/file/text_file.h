@@ -1,4 +1,4 @@
-// A text that is written in pieces, compressed if its name says so.
+// A text file that is written in pieces, and compressed if its name says so.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,9 @@
 
 namespace firn::io {
 
-/// As AtomicFile: the target changes at commit(), and as a whole. If its name ends in ".gz" it
-/// becomes a gzip file (RFC 1952). All functions throw IoError; the constructor also as AtomicFile.
+/// As with AtomicFile, the target is replaced as a whole at commit(). If its name ends in ".gz", it
+/// becomes a gzip file (RFC 1952). All functions throw IoError; the constructor also throws what
+/// AtomicFile throws.
 class TextFile {
  public:
   TextFile(const char* op, const std::string& path);

@@ -37,7 +37,7 @@ std::string name_of(std::int64_t step) {
   return fmt::format("{}{:0{}}{}", kBegin, step, kDigits, kEnd);
 }
 
-/// The step that a file's name says, or -1.
+/// Returns the step in a file's name, or -1.
 std::int64_t step_of(std::string_view name) {
   if (name.size() != kBegin.size() + kDigits + kEnd.size() || !name.starts_with(kBegin) ||
       !name.ends_with(kEnd))
@@ -49,7 +49,7 @@ std::int64_t step_of(std::string_view name) {
                                                                                          : -1;
 }
 
-/// NaN if the file cannot be read or names none.
+/// Returns the metric of a file; NaN if the file cannot be read or has none.
 double metric_of(const std::string& path) {
   try {
     for (const auto& [key, value] : SafetensorsFile(path).metadata()) {
@@ -58,7 +58,7 @@ double metric_of(const std::string& path) {
       const auto end = std::from_chars(value.data(), value.data() + value.size(), metric);
       if (end.ec == std::errc() && end.ptr == value.data() + value.size()) return metric;
     }
-  } catch (const IoError&) {  // damaged: resume() says so
+  } catch (const IoError&) {  // the file is damaged; resume() reports that
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
@@ -73,7 +73,7 @@ std::vector<Metadata> metadata_of(std::int64_t step, std::optional<double> metri
   return out;
 }
 
-/// A copy of a run's entries on the CPU, whose memory serves again if the next run is alike.
+/// A copy of a run's entries on the CPU. Its memory is reused if the next run has similar entries.
 class Snapshot {
  public:
   void take(const std::vector<NamedTensor>& entries) {
@@ -100,11 +100,11 @@ struct Checkpoints::State {
   std::string folder;
   CheckpointsOptions options;
   std::int64_t last = -1;              ///< the step of the last save() or resume()
-  bool is_ours = false;                ///< whether what is in the folder is of this run
-  std::set<std::int64_t> passed_over;  ///< damaged ones that resume() found
+  bool is_ours = false;                ///< true if the folder's checkpoints are this run's
+  std::set<std::int64_t> passed_over;  ///< damaged checkpoints that resume() found
   Snapshot snapshot;
   std::thread writer;
-  std::exception_ptr failure;  ///< of the writer; read it after join()
+  std::exception_ptr failure;  ///< error of the writer; read it after join()
 
   std::string path_of(std::int64_t step) const { return folder + "/" + name_of(step); }
 
@@ -113,10 +113,10 @@ struct Checkpoints::State {
     for (const FolderEntry& entry : folder_entries(kOp, folder))
       if (const std::int64_t step = step_of(entry.name); step >= 0)
         out.push_back({path_of(step), step, metric_of(path_of(step))});
-    return out;  // names of as many digits are in the order of their steps
+    return out;  // names of equal length are in the order of their steps
   }
 
-  /// The best one, and the newest of equally good ones.
+  /// Returns the best checkpoint, and the newest among equally good ones.
   std::optional<Checkpoint> best(const std::vector<Checkpoint>& all) const {
     std::optional<Checkpoint> found;
     if (options.best == BestMetric::none) return found;
@@ -131,8 +131,8 @@ struct Checkpoints::State {
     remove_old();
   }
 
-  /// Removes what need not stay, damaged ones first. If the folder refuses, that is no reason to
-  /// end a training.
+  /// Removes the checkpoints that need not be kept, damaged ones first. An error of the folder does
+  /// not end the training.
   void remove_old() {
     std::vector<Checkpoint> all;
     try {
@@ -235,7 +235,7 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
     const Checkpoint& c = all.back();
     RunFile file;
     std::string error;
-    Tensor passes_over;  // on how many ranks
+    Tensor passes_over;  // number of ranks that pass the file over
     load_on_every_rank(kOp, ranks, [&] {
       passes_over = zeros({1}, i64, Device::cpu());
       try {
@@ -248,7 +248,7 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
     try {
       for (const autograd::Peers* peers : {ranks.copies, ranks.model})
         if (peers && !runtime::dry_run()) peers->all_reduce(passes_over);
-    } catch (const dist::RankError&) {  // ranks that have lost each other: each goes by itself
+    } catch (const dist::RankError&) {  // the group is broken: each rank decides for itself
     }
     if (*passes_over.view().as<std::int64_t>() > 0) {
       if (error.empty()) error = "another rank cannot read it";
@@ -258,7 +258,7 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
            "an older checkpoint is tried");
       continue;
     }
-    std::optional<Checkpoint> resumed = c;  // before the run changes: a copy takes memory
+    std::optional<Checkpoint> resumed = c;  // copied before the run changes, since that allocates
     restore_run(kOp, c.path, std::move(file), parts, options);
     s.last = c.step;
     s.is_ours = true;
@@ -326,7 +326,7 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
   try {
     s.writer = std::thread(write);
   } catch (const std::system_error&) {
-    write();  // the system refuses a thread
+    write();  // the system refused a thread
   }
   if (before) std::rethrow_exception(before);
 }

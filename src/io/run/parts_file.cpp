@@ -18,10 +18,10 @@
 namespace firn::io {
 namespace {
 
-/// Elements that travel, or are copied from a device, at a time: at most 8 MiB.
+/// Largest number of elements (8 MiB) that are sent, or copied from a device, at once.
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;
 
-/// An entry with parts, and where its bytes are in the file.
+/// An entry with shards, and the position of its bytes in the file.
 struct Divided {
   const RunEntry* entry;
   std::uint64_t offset;
@@ -38,13 +38,13 @@ Tensor piece_of(const Tensor& flat, std::int64_t first, std::int64_t count) {
   return flat.as_strided({count}, {1}, first);
 }
 
-/// fn(first, count) for the pieces of n elements.
+/// Calls fn(first, count) for the pieces of n elements.
 template <class Fn>
 void each_piece(std::int64_t n, const Fn& fn) {
   for (std::int64_t first = 0; first < n; first += kPiece) fn(first, std::min(kPiece, n - first));
 }
 
-/// Rank 0's text, on every rank.
+/// Returns rank 0's text on every rank.
 std::string text_of_first(const char* op, const std::string& mine, const autograd::Peers& peers) {
   Tensor length, text;
   autograd::on_every_rank(op, &peers, [&] {
@@ -58,7 +58,7 @@ std::string text_of_first(const char* op, const std::string& mine, const autogra
   return {static_cast<const char*>(text.view().data), text.bytes()};
 }
 
-/// Every rank's numbers, one rank after another.
+/// Returns the numbers of all ranks, in the order of the ranks.
 std::vector<std::int64_t> gather(const char* op, const std::vector<std::int64_t>& mine,
                                  const autograd::Peers& peers) {
   const auto n = static_cast<std::int64_t>(mine.size());
@@ -71,17 +71,18 @@ std::vector<std::int64_t> gather(const char* op, const std::vector<std::int64_t>
   return all.to_vector<std::int64_t>();
 }
 
-/// Sends pieces of the ranks' parts on to all others.
+/// Broadcasts pieces of the ranks' shards.
 class PieceSender {
  public:
-  /// Memory for a piece; on all ranks, or none.
+  /// Allocates memory for a piece, on all ranks or on none.
   PieceSender(const char* op, const autograd::Peers& peers) : peers_(peers) {
     autograd::on_every_rank(op, &peers, [&] {
       bytes_ = empty({kPiece * static_cast<std::int64_t>(size_of(f64))}, u8, Device::cpu());
     });
   }
 
-  /// Elements [first, first + n) of rank r's part `flat`, on every rank, until the next call.
+  /// Returns elements [first, first + n) of rank r's shard `flat`, on every rank, valid until the
+  /// next call.
   const void* send(const Tensor& flat, int r, std::int64_t first, std::int64_t n) const {
     const Tensor piece = piece_of(bytes_, 0, n * static_cast<std::int64_t>(size_of(flat.dtype())));
     if (peers_.rank() == r)
@@ -96,7 +97,7 @@ class PieceSender {
   Tensor bytes_;
 };
 
-/// How the ranks write one file.
+/// Writes one file on all ranks.
 class PartsFile {
  public:
   PartsFile(const char* op, const std::string& path, std::vector<RunEntry>& entries,
@@ -141,9 +142,9 @@ class PartsFile {
     return crcs_[entry * static_cast<std::size_t>(peers_.size()) + static_cast<std::size_t>(rank)];
   }
 
-  /// Where an entry with parts begins in the file, as rank 0 tells the others.
+  /// Position in the file of an entry with shards, as rank 0 sends it to the others.
   struct Place {
-    std::int64_t name = 0, elements = 0, offset = 0;  ///< a CRC-32; all; in bytes
+    std::int64_t name = 0, elements = 0, offset = 0;  ///< name's CRC-32; all elements; in bytes
 
     static Place of(const RunEntry& e, std::uint64_t offset) {
       return {crc32(0, e.name.data(), e.name.size()), e.tensor.numel(),
@@ -151,7 +152,7 @@ class PartsFile {
     }
   };
 
-  /// Called on rank 0. Returns the places and the size of the file, as bytes.
+  /// Called on rank 0. Returns the places and the size of the file, encoded as bytes.
   std::string lay_out(const std::vector<RunEntry>& entries, std::span<const Metadata> metadata) {
     for (const RunEntry& e : entries) whole_.push_back({e.name, e.tensor});
     sums_.emplace(whole_);
@@ -215,7 +216,8 @@ class PartsFile {
         crc_of(i, r) = all[static_cast<std::size_t>(r) * divided_.size() + i];
   }
 
-  /// Rank 0 writes what the others send. If it cannot, it goes on receiving, and throws afterwards.
+  /// Sends the shards to rank 0, which writes them. If rank 0 cannot write, it still receives the
+  /// rest, and throws afterwards.
   void send_to_first() {
     std::exception_ptr failure;
     const PieceSender sender(op_, peers_);
@@ -239,7 +241,7 @@ class PartsFile {
     });
   }
 
-  /// The checksum of an entry with shards.
+  /// Returns the checksum of an entry with shards.
   std::int64_t crc_of_all(std::size_t entry) {
     const Divided& d = divided_[entry];
     std::uint32_t out = 0;
@@ -249,14 +251,14 @@ class PartsFile {
     return out;
   }
 
-  /// Rank 0 writes what is left, the sums behind all others.
+  /// Writes the rest on rank 0: the checksums come after all other entries.
   void finish() {
     const std::uint64_t length = layout_.header.size();
     file_->write_at(0, &length, sizeof length);
     file_->write_at(sizeof length, layout_.header.data(), length);
     for (const bool sums : {false, true}) {
       std::uint64_t at = sizeof length + length;
-      std::size_t next = 0;  // of divided_
+      std::size_t next = 0;  // index into divided_
       for (const NamedTensor* const named : layout_.order) {
         const bool divided = next < divided_.size() && divided_[next].offset == at &&
                              divided_[next].entry->name == named->name;
@@ -276,15 +278,15 @@ class PartsFile {
 
   const char* op_;
   const autograd::Peers& peers_;
-  std::vector<NamedTensor> whole_;  ///< tensors of divided entries are shape and dtype alone
+  std::vector<NamedTensor> whole_;  ///< sharded entries have only shape and dtype
   std::optional<RunSums> sums_;
   SafetensorsLayout layout_;
   std::vector<Divided> divided_;  ///< in the order of the file
   std::uint64_t bytes_ = 0;
-  std::unique_ptr<AtomicFile> file_;  ///< of rank 0
-  std::optional<FilePart> part_;      ///< of the others
+  std::unique_ptr<AtomicFile> file_;  ///< rank 0's file
+  std::optional<FilePart> part_;      ///< file of the other ranks
   bool shared_ = false;
-  std::vector<std::int64_t> crcs_;  ///< of each divided entry's parts
+  std::vector<std::int64_t> crcs_;  ///< CRC-32 of each sharded entry's shards
 };
 
 }  // namespace

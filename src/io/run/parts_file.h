@@ -1,4 +1,4 @@
-// The file of a run whose state ranks divide: each rank writes what it has at its place.
+// The file of a run whose state is sharded: each rank writes its shards at their place.
 #pragma once
 
 #include <span>
@@ -11,17 +11,18 @@
 
 namespace firn::io {
 
-/// Whether ranks open rank 0's file. Off: they send it what they have, as ranks do that find no
-/// such file. Tests set it.
+/// True if ranks open rank 0's file. False: they send it their shards, as ranks do that do not find
+/// the file. Tests set it.
 bool& ranks_open_one_file() noexcept;
 
-/// Writes the file as write_run() does, of entries of which some have parts. A call of all ranks:
-/// if it throws on one, it throws on all. Entries without parts are rank 0's. No rank needs memory
-/// for more than some MiB of another's parts.
+/// Writes the file as write_run() does, from entries of which some have shards. All ranks make the
+/// call: if it throws on one, it throws on all. Entries without shards are rank 0's. A rank needs
+/// memory for only some MiB of another rank's shards.
 void write_parts(const char* op, const std::string& path, std::vector<RunEntry> entries,
                  std::span<const Metadata> metadata, const autograd::Peers& peers);
 
-/// Rank 0 gets the whole of each entry. A call of all ranks; null: there are no parts.
+/// Returns the entries, complete on rank 0. All ranks make the call; `peers` is null if nothing is
+/// sharded.
 std::vector<NamedTensor> whole_of(const char* op, std::vector<RunEntry> entries,
                                   const autograd::Peers* peers);
 

@@ -1,4 +1,4 @@
-// Saving and loading a run. The file is read, verified and compared as a whole before a byte of the
+// Saves and loads a run. The file is read, verified and compared as a whole before a byte of the
 // run is written.
 #include "firn/io/run.h"
 
@@ -31,7 +31,7 @@ std::string text_of(const Tensor& t) {
 /// Collects differences; the error lists them all, up to a limit.
 class Differences {
  public:
-  /// Adds a difference of a setting, which may differ if that is asked for.
+  /// Adds a difference of a setting, which is allowed if the caller asks for it.
   template <class... Args>
   void add_setting(fmt::format_string<Args...> format, Args&&... args) {
     ++settings_;
@@ -61,7 +61,7 @@ class Differences {
   std::string text_;
 };
 
-/// Whether the file's entry `needed_by` says that it has this gradient.
+/// Returns true if the file must have this gradient, by its entry `needed_by`.
 bool is_needed(const RunSlot& slot, const std::map<std::string, Tensor>& found) {
   if (slot.needed_by.empty()) return true;
   const auto it = found.find(slot.needed_by);
@@ -106,8 +106,8 @@ std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts)
   for (const RunPart& part : parts)
     if (const auto& gather = RunAccess::source(part).gather) gather();
   std::vector<RunEntry> entries;
-  std::vector<std::size_t> places;                     // of streams
-  std::vector<std::pair<std::size_t, Tensor>> copies;  // of weights that are lent
+  std::vector<std::size_t> places;                     // entries that are streams
+  std::vector<std::pair<std::size_t, Tensor>> copies;  // copies of gathered weights
   std::optional<StreamsOfRanks> streams;
   autograd::on_every_rank(op, ranks, [&] {
     slots = slots_of(op, parts, SlotsOf::all_ranks);
@@ -116,7 +116,8 @@ std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts)
     for (const RunSlot& slot : slots) {
       if (slot.left_out) continue;
       Tensor saved = in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor;
-      // Reading a divided weight is a call of all ranks, and one rank writes it.
+      // All ranks must make the call that reads a sharded weight, but only one rank writes the
+      // weight.
       if (!slot.parts.any() && saved.storage()->is_lent())
         copies.emplace_back(entries.size(), empty({saved.numel()}, saved.dtype(), saved.device())
                                                 .as_strided(saved.shape(), saved.strides(), 0));
@@ -138,7 +139,8 @@ std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts)
 
 namespace {
 
-/// Compares the file with the parts. Returns what writes it into them, and must not throw.
+/// Compares the file with the parts. Returns functions that write the file's values into the parts,
+/// and that must not throw.
 std::vector<std::function<void()>> prepared_writes(const char* op, const std::string& path,
                                                    RunFile file, std::span<const RunPart> parts,
                                                    const LoadRunOptions& options) {
@@ -149,12 +151,12 @@ std::vector<std::function<void()>> prepared_writes(const char* op, const std::st
         "load it with the firn that saved it");
   const std::vector<RunSlot> slots = slots_of(op, parts, SlotsOf::this_rank);
   auto& found = file.entries;
-  std::set<std::int64_t> in_file;  // optional parts of which it has an entry
+  std::set<std::int64_t> in_file;  // optional parts that have an entry in the file
   for (const RunSlot& slot : slots)
     if (found.contains(slot.name)) in_file.insert(slot.optional_part);
   Differences differences;
   std::set<std::string_view> known;
-  for (const bool texts : {true, false}) {  // of which kind it is comes first
+  for (const bool texts : {true, false}) {  // texts, which tell the kind, come first
     for (const RunSlot& slot : slots) {
       if ((slot.text != RunSlot::Text::none) != texts) continue;
       known.insert(slot.name);
@@ -175,7 +177,7 @@ std::vector<std::function<void()>> prepared_writes(const char* op, const std::st
 
   const autograd::StepRanks ranks = ranks_of(parts);
   const int rank = ranks.copies ? ranks.copies->rank() : 0;
-  // Whatever may throw comes before the first write: memory for all of it, too.
+  // Everything that may throw, also allocation, comes before the first write.
   std::vector<std::function<void()>> writes;
   for (const RunSlot& slot : slots) {
     const auto it = found.find(slot.name);
@@ -194,7 +196,7 @@ std::vector<std::function<void()>> prepared_writes(const char* op, const std::st
       continue;
     }
     writes.push_back([op, to = slot.tensor, from = to_device(it->second, slot.tensor.device())] {
-      // The kernel itself: copy_() would allocate.
+      // Calls the kernel directly, because copy_() would allocate.
       kernels::copy(from.view(), to.mutable_view(), current_stream(to.device()));
       to.storage()->bump_version(op);
     });

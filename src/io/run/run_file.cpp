@@ -1,4 +1,4 @@
-// Files of save_run(): each byte is under a checksum.
+// Files of save_run(): a checksum covers each byte.
 #include "io/run/run_file.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr const char* kVersion = "firn.run";
 std::int64_t crc_of(const Tensor& on_the_cpu) {
   return crc32(0, on_the_cpu.view().data, on_the_cpu.bytes());
 }
-/// The checksum of the header's length, with which the file begins, and of the header.
+/// Returns the checksum of the header's length, with which the file begins, and of the header.
 std::int64_t crc_of_header(const std::string& header) {
   const std::uint64_t length = header.size();
   return crc32(crc32(0, &length, sizeof length), header.data(), header.size());

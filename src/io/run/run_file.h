@@ -13,17 +13,17 @@
 
 namespace firn::io {
 
-/// The version of the files that this firn writes, and the only one that it reads.
+/// Version of the files that this firn writes, and the only one that it reads.
 inline constexpr std::int64_t kRunVersion = 1;
 
-/// What is saved under a name, which ranks may have in parts.
+/// A saved tensor with its name; it may be sharded.
 struct RunEntry {
   std::string name;
   Tensor tensor;
   optim::TensorParts parts = {};
 };
 
-/// A file that was read as a whole and verified.
+/// Contents of a file that was read completely and verified.
 struct RunFile {
   std::map<std::string, Tensor> entries;
   std::int64_t version = 0;
@@ -35,22 +35,23 @@ RunFile read_run(const char* op, const std::string& path, bool map = false);
 /// Writes the entries atomically, with their sums. Throws as save_run() does.
 void write_run(const char* op, const std::string& path, std::vector<NamedTensor> entries,
                std::span<const Metadata> metadata = {});
-/// The same of what ranks have. A call of all ranks, of which the first copy writes, or if state is
-/// divided each its parts.
+/// Writes the entries of all ranks. All ranks make the call. The first copy writes, or each rank
+/// writes its shards if state is sharded.
 void write_run_of_ranks(const char* op, const std::string& path, std::vector<RunEntry> entries,
                         std::span<const Metadata> metadata, const autograd::StepRanks& ranks);
-/// The file is read by pages if this rank needs a part of it alone.
+/// Reads a run on this rank; maps the file if this rank needs only a part of it.
 RunFile read_run_of_ranks(const char* op, const std::string& path,
                           const autograd::StepRanks& ranks);
 
-// ---- For who writes such a file ----
+// ---- For writers of such a file ----
 
-/// The entries that firn adds, and what they are to have when all others are known.
+/// The checksum entries that firn adds; finish() fills them in.
 class RunSums {
  public:
-  /// Adds the entries, whose tensors live on the CPU.
+  /// Adds the entries, whose tensors are on the CPU.
   explicit RunSums(std::vector<NamedTensor>& entries);
-  /// CRC-32 of an entry of the layout, in its order; those of firn's sums are not asked for.
+  /// Returns true for an entry of checksums. add() takes the CRC-32 of the other entries, in the
+  /// layout's order.
   static bool is_sum(const NamedTensor& named);
   void add(std::int64_t crc) { values_.push_back(crc); }
   /// Fills in the sums, when all were added.
@@ -65,7 +66,7 @@ class RunSums {
 void restore_run(const char* op, const std::string& path, RunFile file,
                  std::span<const RunPart> parts, const LoadRunOptions& options);
 
-/// What save_run() writes of these parts.
+/// Returns the entries that save_run() writes for these parts.
 std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts);
 
 }  // namespace firn::io

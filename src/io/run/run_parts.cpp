@@ -61,7 +61,7 @@ RunSlot slot_of(std::string name, T& number) {
   return slot;
 }
 
-/// A description, as bytes.
+/// Makes the slot of a description, as bytes.
 RunSlot slot_of_text(std::string name, const std::string& words, RunSlot::Text kind) {
   RunSlot slot{std::move(name),
                empty({static_cast<std::int64_t>(words.size())}, u8, Device::cpu())};
@@ -125,7 +125,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   return out;
 }
 
-/// The position of a source of batches, and a text about the order that it is a position in.
+/// Makes the slots of a source of batches: its position, and a text that describes its order.
 std::vector<RunSlot> batch_slots(const std::string& name, const Resumable& batches) {
   const BatchPosition at = batches.position();
   const BatchPosition before = RunAccess::before_batch(batches);
@@ -150,7 +150,7 @@ std::shared_ptr<const RunPart::Source> source_of(const void* object, Fn&& slots)
   return std::make_shared<const RunPart::Source>(RunPart::Source{object, std::forward<Fn>(slots)});
 }
 
-/// The source of a part that is one value.
+/// Makes the source of a part that is one value.
 template <class T>
 std::shared_ptr<const RunPart::Source> source_of_one(std::string name, T& value) {
   return source_of(&value, [name = std::move(name), &value](SlotsOf) {

@@ -23,11 +23,12 @@ double unit_roundoff(DType dtype) {
   return std::ldexp(1.0, dtype == DType::f16 ? -11 : dtype == DType::bf16 ? -8 : -24);
 }
 
-/// The largest error of a product, as a share of its bound. An element is a sum of k products,
-/// added in f32 in any order, so its error is at most k 2^-24 sum |a b| (Higham 2002, section 3.5).
-/// It is doubled for the products' own rounding. The result is rounded to the dtype once.
+/// Returns the largest error of a product, as a share of its bound. An element is a sum of k
+/// products, added in f32 in any order, so its error is at most k 2^-24 sum |a b| (Higham 2002,
+/// section 3.5). The bound is doubled for the rounding of the products. The result is rounded to
+/// the dtype once.
 double product_error(DType dtype, Device device) {
-  constexpr std::int64_t kM = 93, kK = 130, kN = 71;  // no multiples of a vector or a tile
+  constexpr std::int64_t kM = 93, kK = 130, kN = 71;  // not multiples of a vector or a tile
   firn::Generator generator(7);
   const Tensor a = firn::randn({kM, kK}, {.generator = &generator}).to(dtype);
   const Tensor b = firn::randn({kK, kN}, {.generator = &generator}).to(dtype);
@@ -46,7 +47,7 @@ double product_error(DType dtype, Device device) {
       const double bound = 2 * static_cast<double>(kK) * std::ldexp(1.0, -24) * magnitude +
                            unit_roundoff(dtype) * std::abs(sum);
       const double error = std::abs(got[static_cast<std::size_t>(i * kN + j)] - sum);
-      // NaN is an error of infinity.
+      // A NaN counts as an infinite error.
       worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / bound);
     }
   }
@@ -58,7 +59,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// 2 n^3 / time of the fastest product of n x n matrices, n doubled until one takes 20 ms.
+/// Returns 2 n^3 / time of the fastest product of n x n matrices, with n doubled until one takes 20
+/// ms.
 double product_gflops(DType dtype, Device device) {
   constexpr double kLong = 0.02, kAltogether = 0.4;
   constexpr std::int64_t kLargest = 8192;
@@ -71,7 +73,7 @@ double product_gflops(DType dtype, Device device) {
   };
   for (std::int64_t n = 64;; n *= 2) {
     const Tensor a = firn::ones({n, n}, dtype, device);
-    double fastest = time_product(a);  // the first one finds its kernel and memory
+    double fastest = time_product(a);  // the first product selects its kernel and memory
     if (fastest < 2 * kLong) fastest = std::min(fastest, time_product(a));
     const bool last = fastest >= kLong || n >= kLargest || seconds_since(start) > kAltogether;
     while (last && seconds_since(start) < kAltogether) fastest = std::min(fastest, time_product(a));
@@ -80,8 +82,8 @@ double product_gflops(DType dtype, Device device) {
   }
 }
 
-/// The error of the weights after a step of SGD on softmax and cross-entropy, as a share of 1e-5.
-/// Their gradient is xᵀ(p - onehot(y)) / n (Bishop 2006, section 4.3.4).
+/// Returns the error of the weights after a step of SGD on softmax and cross-entropy, as a share of
+/// 1e-5. Their gradient is xᵀ(p - onehot(y)) / n (Bishop 2006, section 4.3.4).
 double step_error(Device device) {
   constexpr std::size_t kN = 6, kIn = 5, kClasses = 3;
   constexpr double kLr = 0.5;

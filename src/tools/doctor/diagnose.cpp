@@ -48,20 +48,21 @@ std::string count(long long n, const char* one, const char* many) {
 std::string cpus(long long n) { return count(n, "CPU", "CPUs"); }
 std::string threads(long long n) { return count(n, "thread", "threads"); }
 
-/// The value of a variable, which may hold any bytes, on one line and without what terminals obey.
+/// Returns the value of a variable, which may hold any bytes, on one line and without control
+/// bytes.
 std::string shown(std::string_view value) {
   constexpr std::size_t kMost = 4096;  // as long as a path may be
   return firn::tools::visible(value, kMost);
 }
 
-/// The variable if it is set; null if it is not.
+/// Returns the variable if it is set; null if it is not.
 const Environment::Variable* variable(const Environment& e, std::string_view name) {
   for (const auto& v : e.variables)
     if (v.name == name && !v.value.empty()) return &v;
   return nullptr;
 }
 
-/// The place of a level's word in the order of levels; -1 for another word.
+/// Returns the place of a level's word in the order of levels; -1 for another word.
 int rank_of(std::string_view level) {
   constexpr std::array<std::string_view, 5> kLevels = {"base", "avx2", "avx512", "avx512bf16",
                                                        "amx"};

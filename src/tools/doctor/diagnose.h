@@ -1,4 +1,4 @@
-// What firn-doctor says of an Environment: the words, apart from the facts.
+// Findings of firn-doctor about an Environment. It has the words, and environment.h the facts.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace doctor {
 enum class State : unsigned char {
   ok,
   note,     ///< worth knowing; everything works
-  missing,  ///< firn does without it
-  broken,   ///< asked for, and does not work
+  missing,  ///< firn works without it
+  broken,   ///< requested, but does not work
 };
 const char* to_string(State state) noexcept;
 
@@ -20,25 +20,25 @@ struct Finding {
   std::string section;  ///< "CPU"
   State state = State::ok;
   std::string what;
-  std::string why;   ///< or what follows from it; empty if there is nothing to say
-  std::string mend;  ///< what the user can do; empty if there is nothing to do
+  std::string why;   ///< reason or consequence; may be empty
+  std::string mend;  ///< remedy for the user; may be empty
 };
 
-/// What the user has asked for, beside what the build and the environment variables ask.
+/// The user's requests, besides those of the build and the environment variables.
 struct Wishes {
   bool cuda = false;  ///< training on a CUDA device
 };
 
-/// All findings, section after section. Depends on the arguments alone.
+/// Returns all findings, section by section. Depends on the arguments alone.
 std::vector<Finding> diagnose(const firn::Environment& environment, const Wishes& wishes = {});
 
-/// Whether nothing is broken.
+/// Returns true if nothing is broken.
 bool all_well(const std::vector<Finding>& findings) noexcept;
 
-/// As text: a heading a section, a line a finding, with `why` and `mend` below it. `colours` are
-/// those of a terminal.
+/// Returns the findings as text, with a heading for each section, and a line for each finding with
+/// `why` and `mend` below it. `colours` adds a terminal's colours.
 std::string to_text(const std::vector<Finding>& findings, bool colours = false);
-/// A JSON array of objects with the members of Finding.
+/// Returns a JSON array of objects with the members of Finding.
 std::string to_json(const std::vector<Finding>& findings);
 
 }  // namespace doctor

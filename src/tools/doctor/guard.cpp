@@ -9,7 +9,7 @@
 namespace doctor {
 namespace {
 
-/// Nothing but what a signal handler may do.
+/// Calls only functions that a signal handler may call.
 void write_line(std::string_view text) noexcept {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
 }

@@ -1,4 +1,4 @@
-// What keeps firn-doctor from ending without a word: on a CPU that lacks the build's instructions,
+// Keeps firn-doctor from ending without a message: on a CPU that lacks the build's instructions,
 // and when a driver or a file system does not answer.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace doctor {
 
-/// From now on SIGILL writes a line to stderr that says what to build, and ends the process with 1.
+/// Makes SIGILL write a line to stderr that says what to build, and end the process with status 1.
 void explain_illegal_instructions() noexcept;
 
-/// While alive, the process ends with status 1 and a line on stderr if `step` takes longer than
+/// While it exists, the process ends with status 1 and a line on stderr if `step` takes longer than
 /// `most`.
 class Deadline {
  public:

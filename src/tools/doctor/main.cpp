@@ -1,6 +1,6 @@
-// firn-doctor: says what this build of firn is and what this machine offers it, what is missing,
-// and how to mend it. Exit status: 0 nothing is broken, 1 something that was asked for is, 2 wrong
-// arguments.
+// firn-doctor: describes this build of firn and what this machine offers it, what is missing, and
+// how to mend it. Exit status: 0 if nothing is broken, 1 if something requested is broken, 2 for
+// wrong arguments.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,7 @@ struct Options {
   std::string device = "cpu";
 };
 
-/// Also on CPUs that lack the build's instructions, so before any other code of the program.
+/// Runs before any other code of the program, since the CPU may lack the build's instructions.
 [[gnu::constructor(101)]] void first() { doctor::explain_illegal_instructions(); }
 
 std::vector<doctor::Checked> check_devices(const firn::Environment& environment) {
@@ -54,7 +54,7 @@ std::string verdict(const firn::Environment& environment, bool well) {
 
 int run(const Options& options) {
   using namespace std::chrono_literals;
-  firn::set_warning_handler({});  // what they say is in the findings
+  firn::set_warning_handler({});  // the findings contain the warnings
   firn::Environment environment;
   {
     const doctor::Deadline deadline(
@@ -88,7 +88,7 @@ int run(const Options& options) {
     std::printf("%s\n%s\n", doctor::to_text(findings, firn::train::may_draw(STDOUT_FILENO)).c_str(),
                 verdict(environment, well).c_str());
   }
-  // A report that nobody got must not look like one that is well.
+  // If the report could not be written, the exit status must not be that of success.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw std::runtime_error("standard output cannot be written");
   return well ? 0 : 1;

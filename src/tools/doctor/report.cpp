@@ -59,7 +59,7 @@ bool all_well(const std::vector<Finding>& findings) noexcept {
 }
 
 std::string to_text(const std::vector<Finding>& findings, bool colours) {
-  // Messages repeat values of variables and names of files. Their own line breaks stay.
+  // Messages repeat values of variables and names of files. The messages' own line breaks stay.
   const auto shown = [](const std::string& text) {
     return firn::tools::visible(text, text.size(), true);
   };

@@ -27,14 +27,14 @@ struct Options {
   bool text = false;
 };
 
-/// run.jsonl becomes run.html.
+/// Returns the name of the page: run.jsonl becomes run.html.
 std::string page_beside(const std::string& log) {
   const std::filesystem::path path(log);
   const bool replace = path.extension() == ".jsonl" || path.extension() == ".json";
   return replace ? std::filesystem::path(path).replace_extension(".html").string() : log + ".html";
 }
 
-/// A page must not replace what it was made of.
+/// Throws if the page would replace one of its own logs.
 void refuse_own_log(const std::string& page, const std::vector<std::string>& logs) {
   for (const std::string& log : logs) {
     std::error_code none;
@@ -43,7 +43,7 @@ void refuse_own_log(const std::string& page, const std::vector<std::string>& log
   }
 }
 
-/// A folder for each log, if there are several.
+/// Returns a folder for each log, if there are several.
 std::string folder_for(const std::string& folder, const std::vector<Run>& runs, std::size_t i) {
   if (runs.size() == 1) return folder;
   std::string name;

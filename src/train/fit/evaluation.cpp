@@ -17,13 +17,13 @@ namespace {
 void validate_into(EpochReport& report, const Parts& parts, const Objective& objective,
                    const FitOptions& options) {
   const dist::Group& group = options.validate->options().group;
-  // A rank without samples calls no module, so weights that ranks divide come before.
+  // A rank without samples calls no module, so sharded weights are gathered before.
   std::deque<optim::WholeWeights> whole;
   if (group.size() > 1)
     for (const auto& optimizer : parts.optimizers) whole.emplace_back(optimizer.object);
   for (const auto& metric : options.metrics) metric->reset();
   metrics::MeanLoss mean;
-  options.validate->seek({0, 0});  // all of it, wherever an exception or the user has left it
+  options.validate->seek({0, 0});  // the whole set, even if an earlier loop was left
   for (const data::LoaderBatch& batch : options.validate->epoch(0)) {
     if (batch.size() == 0) continue;
     const Tensor output = objective.forward(batch);

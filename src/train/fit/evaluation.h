@@ -1,4 +1,4 @@
-// What an epoch is worth: loss and metrics of a set, or what the user's function returns.
+// Evaluates an epoch: computes loss and metrics of a set, or calls the user's function.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,13 @@
 
 namespace firn::train {
 
-/// The model and the loss of fit(), as batches see them.
+/// The model and the loss of fit(), as functions of a batch.
 struct Objective {
   std::function<Tensor(const data::LoaderBatch&)> forward;
   LossFunction loss;
 };
 
-/// Sets validation_loss and adds to the metrics of the report. A call of all ranks.
+/// Sets validation_loss and adds to the metrics of the report. All ranks make the call.
 void evaluate_into(EpochReport& report, const Parts& parts, const Objective& objective,
                    const FitOptions& options);
 

@@ -1,4 +1,4 @@
-// What a training takes its batches from: a Loader, or images on the device.
+// Source of the batches of a training: a Loader, or images on the device.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace firn::train {
 class Feed {
  public:
   virtual ~Feed() = default;
-  virtual std::int64_t epoch_samples() const = 0;  ///< over all ranks
+  virtual std::int64_t epoch_samples() const = 0;  ///< samples over all ranks
   virtual data::LoaderPosition position() const = 0;
   virtual io::RunPart part() = 0;
-  virtual double seconds() const = 0;  ///< that were spent on batches so far, apart from steps
+  virtual double seconds() const = 0;  ///< spent on batches so far, without steps
   /// Calls the step for each batch that is left of an epoch, and after it on_batch(samples). Stops
-  /// within the epoch if that returns false. Else goes to the start of the next epoch, and returns
-  /// true.
+  /// within the epoch if on_batch returns false. Otherwise goes to the start of the next epoch, and
+  /// returns true.
   virtual bool run(std::int64_t epoch, const std::function<bool(std::int64_t)>& on_batch) = 0;
 };
 

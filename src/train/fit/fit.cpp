@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kOp = "fit";
 
-/// What needs a model and a loss is refused.
+/// Throws Error for options that need a model and a loss.
 void check_own_step(const FitOptions& o) {
   const char* const name = o.validate           ? "validate"
                            : !o.metrics.empty() ? "metrics"
@@ -29,7 +29,7 @@ void check_own_step(const FitOptions& o) {
              "with a step of your own, there is no model and loss for {}", name);
 }
 
-/// Ranks that divide weights compute every batch, and a rank's loader has only its own samples.
+/// Ranks with sharded weights all compute each batch, and a rank's loader has only its own samples.
 void require_samples_of_each(const data::Loader& loader) {
   const data::LoaderOptions& o = loader.options();
   const std::int64_t whole = std::min(o.batch, loader.samples());
@@ -44,7 +44,7 @@ void require_samples_of_each(const data::Loader& loader) {
   }
 }
 
-/// The ranks that train together: those of the first optimizer that has some.
+/// Returns the ranks that train together: those of the first optimizer that has some.
 autograd::StepRanks ranks_of(const Parts& parts) {
   for (const auto& optimizer : parts.optimizers) {
     const auto ranks = optim::ranks_of(optimizer.object);
@@ -53,7 +53,7 @@ autograd::StepRanks ranks_of(const Parts& parts) {
   return {};
 }
 
-/// Whatever throws on a rank, such as its loader, its log or a callback: all ranks throw.
+/// Runs the loop. If a rank's loader, log or callback throws, all ranks throw.
 FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const FitOptions& options,
                    const dist::Group& group) {
   std::optional<FitReport> report;

@@ -12,11 +12,11 @@ constexpr std::array<int, 2> kSignals = {SIGINT, SIGTERM};
 volatile std::sig_atomic_t signalled = 0;
 
 std::mutex mutex;
-int alive = 0;  // of those that handle signals; ranks that are threads have one each
+int alive = 0;  // objects that handle signals; each rank that is a thread has one
 std::array<struct sigaction, kSignals.size()> before;
 
-/// Puts the handler of before back, which a second signal then meets. Only what a signal handler
-/// may call.
+/// Restores the earlier handler, which a second signal then reaches. Calls only functions that a
+/// signal handler may call.
 void note_signal(int number) {
   signalled = 1;
   for (std::size_t i = 0; i < kSignals.size(); ++i)
@@ -32,7 +32,7 @@ Interrupts::Interrupts(bool handle) : handle_(handle) {
   signalled = 0;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &before[i]);
-    // What a shell in the background, or nohup, has made deaf stays so.
+    // A signal that a shell in the background, or nohup, has set to be ignored stays ignored.
     if (before[i].sa_handler == SIG_IGN) continue;
     struct sigaction action {};
     action.sa_handler = note_signal;

@@ -1,10 +1,10 @@
-// SIGINT and SIGTERM while a training runs.
+// Handles SIGINT and SIGTERM while a training runs.
 #pragma once
 
 namespace firn::train {
 
-/// While one lives, in any thread, the first signal is noted, and a second one acts as it would
-/// have without. The last one to go puts the handlers back.
+/// While one of these objects exists, in any thread, the first signal is noted. A second one acts
+/// as it would have without the object. The destructor of the last object restores the handlers.
 class Interrupts {
  public:
   explicit Interrupts(bool handle);
@@ -12,7 +12,7 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  /// Whether a signal has come since the first of them was made.
+  /// Returns true if a signal has come since the first object was made.
   bool came() const noexcept;
 
  private:

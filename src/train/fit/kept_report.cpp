@@ -42,7 +42,7 @@ class Writer {
   std::vector<std::uint8_t> bytes_;
 };
 
-/// What is not there reads as zeros, so a damaged room is an empty report.
+/// Reads zeros after the end, so damaged bytes give an empty report.
 class Reader {
  public:
   explicit Reader(std::vector<std::uint8_t> bytes) : bytes_(std::move(bytes)) {}

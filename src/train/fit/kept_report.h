@@ -1,16 +1,16 @@
-// The report of the last whole epoch, as a checkpoint keeps it.
+// The report of the last whole epoch, encoded for a checkpoint.
 #pragma once
 
 #include "firn/train/fit.h"
 
 namespace firn::train {
 
-/// Room for the figures of an epoch: u8 on the CPU, zeros.
+/// Returns memory for the figures of an epoch: u8 on the CPU, zeros.
 Tensor room_for_report();
-/// Writes what does not depend on the machine, without details. Of more metrics than fit (about two
-/// hundred) the first are kept.
+/// Writes the values that do not depend on the machine, without details. If not all metrics fit
+/// (about two hundred do), the first ones are kept.
 void keep_report(const EpochReport& report, const Tensor& room);
-/// What was kept; epoch 0 if nothing was.
+/// Returns the report that was kept; its epoch is 0 if there was none.
 EpochReport kept_report(const Tensor& room);
 
 }  // namespace firn::train

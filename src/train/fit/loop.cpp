@@ -28,7 +28,7 @@ double seconds_between(std::chrono::steady_clock::time_point from,
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// Throws Error if two have a name in common, or one of several has none.
+/// Throws Error if two objects have a name in common, or one of several has no name.
 template <class T>
 void check_names(const std::vector<Named<T>>& all, const char* what) {
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -41,7 +41,7 @@ void check_names(const std::vector<Named<T>>& all, const char* what) {
   }
 }
 
-/// The options, if they do not contradict each other.
+/// Returns the options; throws Error if they contradict each other.
 const FitOptions& checked(const Parts& parts, const FitOptions& o, const dist::Group& group) {
   FIRN_CHECK(!parts.optimizers.empty(), kOp, "give the optimizers that step",
              "there is no optimizer");
@@ -163,7 +163,7 @@ std::int64_t FitLoop::ended_cycles() const {
 Device FitLoop::device() const { return optim::device_of(parts_.optimizers[0].object); }
 
 void FitLoop::start() {
-  // A model that was just evaluated. Parts of one that trains stay as they are.
+  // Sets a model that was just evaluated to training. Submodules of one in training do not change.
   for (const auto& module : parts_.modules)
     if (!module.object.get().training()) module.object.get().train();
   for (std::size_t i = 0; i < parts_.optimizers.size(); ++i)
@@ -186,7 +186,7 @@ void FitLoop::start() {
     for (std::size_t i = 0; i < parts_.optimizers.size(); ++i)
       listeners_.emplace_back(parts_.optimizers[i].object, [this, i, cpu = device().is_cpu()](
                                                                const optim::StepReport& report) {
-        // On a device the next step overwrites what the last one did.
+        // On a device the next step overwrites the report of the last one.
         if (!cpu) std::erase_if(steps_, [i](const auto& s) { return s.first == i; });
         steps_.emplace_back(i, report);
       });
@@ -198,7 +198,7 @@ void FitLoop::open_log() {
   if (path.empty()) return;
   std::error_code none;
   const auto size = std::filesystem::file_size(path, none);
-  // A log that was taken away begins anew, with the record "run".
+  // If the log was removed, it begins anew, with the record "run".
   const bool there = result_.resumed && !none && size > 0;
   if (there) {
     std::ifstream file(path, std::ios::binary);
@@ -268,7 +268,7 @@ bool FitLoop::after_batch(std::int64_t samples) {
   note_memory();
   if (options_.callbacks.on_batch) options_.callbacks.on_batch(*this);
   const auto end = reason_to_end();
-  // A limit at the end of an epoch is looked at when that is finished.
+  // A limit that is reached at the end of an epoch is checked when the epoch is finished.
   if (end && (*end == Ended::interrupted || at_.samples < epoch_samples())) {
     result_.ended = *end;
     save(applied_steps());
@@ -324,7 +324,7 @@ void FitLoop::complete(EpochReport& report) {
   for (std::size_t i = 0; i < parts_.optimizers.size(); ++i) {
     const auto& [name, optimizer] = parts_.optimizers[i];
     const optim::LossTotals now = optimizer.get().loss_totals();
-    const double weight = now.weight - at_.before[i].weight;  // 0: the mean is NaN
+    const double weight = now.weight - at_.before[i].weight;  // if 0, the mean is NaN
     report.train_losses.push_back(
         {name.empty() ? "loss" : name, (now.loss - at_.before[i].loss) / weight});
   }
@@ -377,7 +377,7 @@ void FitLoop::finish_epoch(EpochReport& report) {
   save(report.applied_steps, std::isnan(value) ? std::nullopt : std::optional<double>(value));
 }
 
-/// The same program would come to the same end at once, unless something else ended the run.
+/// If patience or the limit of steps ended the run, the same program would end again at once.
 const char* FitLoop::how_to_go_on() const {
   if (result_.ended == Ended::early_stop)
     return "; the run is saved, and goes on with more patience";
@@ -397,7 +397,7 @@ FitReport FitLoop::run() {
   };
   bool within = false;
   while (!within && at_.epochs < options_.epochs) {
-    // Also of a resumed run, and of what evaluation or a callback has asked for.
+    // This applies to a resumed run too, and to a request by evaluation or a callback.
     if (gets_no_better()) {
       result_.ended = Ended::early_stop;
       break;
@@ -416,7 +416,7 @@ FitReport FitLoop::run() {
   }
   if (!within && gets_no_better()) result_.ended = Ended::early_stop;
   listeners_.clear();
-  if (result_.last.epoch == 0) result_.last = kept_report(at_.last);  // nothing was left to train
+  if (result_.last.epoch == 0) result_.last = kept_report(at_.last);  // no epoch was left to train
   result_.epochs = at_.epochs;
   result_.applied_steps = applied_steps();
   if (at_.best_epoch > 0) {

@@ -1,4 +1,4 @@
-// The loop of fit(), whatever trains in it.
+// The loop of fit(), common to all its forms.
 #pragma once
 
 #include <chrono>
@@ -42,29 +42,29 @@ class FitLoop final : public Loop {
   using Clock = std::chrono::steady_clock;
 
   void start();
-  /// Opens the log, or goes on with it behind what the checkpoint knows of.
+  /// Opens the log; a resumed run continues it after the part that the checkpoint covers.
   void open_log();
-  /// Trains what is left of an epoch; false if training ends within it.
+  /// Trains the rest of an epoch; returns false if training ends within it.
   bool train(EpochReport& report);
-  /// After a batch: whether training goes on.
+  /// Called after a batch; returns true if training continues.
   bool after_batch(std::int64_t samples);
-  /// Saves a checkpoint, and counts the time.
+  /// Saves a checkpoint, and adds up the time.
   void save(std::int64_t applied, std::optional<double> value = std::nullopt);
-  /// With records of steps: that of the memory of one.
+  /// If steps are recorded, adds the record of the memory of one step.
   void note_memory();
-  /// Writes and tells of the steps since the last call.
+  /// Logs the steps since the last call, and calls on_step for them.
   void tell_steps();
-  /// Why training is to end now; all ranks get the same answer.
+  /// Returns the reason to end training now, or nullopt; all ranks get the same answer.
   std::optional<Ended> reason_to_end() const;
-  /// Sets what the optimizers know, and evaluates.
+  /// Sets the report's values of the optimizers, and evaluates.
   void complete(EpochReport& report);
   void finish_epoch(EpochReport& report);
-  /// What a user does to train on, if the run is saved.
+  /// Returns a text on how to continue the training, if the run is saved.
   const char* how_to_go_on() const;
-  /// Whether the epoch was the best so far, and better by enough.
+  /// Notes whether the epoch was the best so far, and better by enough.
   void note_value(const EpochReport& report);
   std::int64_t applied_steps() const;
-  /// Cycles of the first optimizer. The host knows them without waiting for a device.
+  /// Number of cycles of the first optimizer. The host knows it without waiting for a device.
   std::int64_t ended_cycles() const;
   Device device() const;
   bool leads() const { return group_.rank() == 0; }
@@ -82,12 +82,12 @@ class FitLoop final : public Loop {
   Table table_;
   std::optional<Progress> progress_;
   StepMemory step_memory_;
-  /// Steps that were made and not told: number of the optimizer, report.
+  /// Steps that are not yet logged: number of the optimizer, report.
   std::vector<std::pair<std::size_t, optim::StepReport>> steps_;
   std::deque<optim::StepListener> listeners_;
-  /// Seconds of checkpoints: since the last report, and within this epoch.
+  /// Seconds spent saving since the last report, and in this epoch.
   double saving_ = 0, saving_within_ = 0;
-  std::int64_t trained_ = 0;  ///< samples of this epoch in this process
+  std::int64_t trained_ = 0;  ///< samples of this epoch trained in this process
   bool asked_ = false;
   FitReport result_;
 };

@@ -30,7 +30,7 @@ std::string now_utc() {
   return text;
 }
 
-/// Most memory that the process has held, in bytes.
+/// Returns the peak memory of the process, in bytes.
 std::size_t peak_rss_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);

@@ -1,4 +1,5 @@
-// Drawing the bar: carriage return, text, erase to the end of the line; nothing else is sent.
+// Draws the bar by a carriage return, the text and an erase to the end of the line, and no other
+// bytes.
 #include "firn/train/progress.h"
 
 #include <sys/ioctl.h>
@@ -46,7 +47,7 @@ std::string percent_text(double share) {
   return text;
 }
 
-/// "  51200 samples/s  ETA 0:03", or nothing before the first sample.
+/// Returns "  51200 samples/s  ETA 0:03", or an empty text before the first sample.
 std::string rate_text(std::int64_t done, std::int64_t total, double seconds) {
   const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
   if (rate <= 0 || !std::isfinite(rate)) return {};

@@ -1,4 +1,4 @@
-// When a training saves its run, and how it goes on.
+// Saves the run of a training, and resumes from it.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +11,36 @@
 
 namespace firn::train {
 
-/// What fit() itself knows that a resumed run needs.
+/// State of fit() itself that a resumed run needs.
 struct Position {
-  std::int64_t epochs = 0;     ///< whole ones
-  std::int64_t samples = 0;    ///< of the epoch under way
-  std::int64_t log_bytes = 0;  ///< that belong to the checkpoint
+  std::int64_t epochs = 0;     ///< whole epochs
+  std::int64_t samples = 0;    ///< samples of the current epoch
+  std::int64_t log_bytes = 0;  ///< bytes of the log that the checkpoint covers
   double best = 0;
   std::int64_t best_epoch = 0;  ///< counted from 1; 0: there is no best value yet
   /// The last value that was better than the one before by EarlyStop::least_gain.
   double gained = 0;
   std::int64_t gained_epoch = 0;
-  /// Loss and weight of each optimizer before the epoch under way.
+  /// Loss and weight of each optimizer before the current epoch.
   std::vector<optim::LossTotals> before;
   Tensor last;  ///< see kept_report.h
 };
 
-/// The checkpoints of a plan; does nothing without one. Calls of all ranks.
+/// The checkpoints of a plan; does nothing without a plan. All ranks make its calls.
 class Saver {
  public:
   /// Throws Error for a plan that contradicts itself.
   Saver(const FitOptions& options, const Parts& parts, io::RunPart data, Position& position,
         const RunLog& log, bool leads);
 
-  /// Goes on from the newest checkpoint, and returns its path; nothing if there is none.
+  /// Resumes from the newest checkpoint, and returns its path, or nullopt if there is none.
   std::optional<std::string> resume();
-  /// Whether so many steps were applied since the last checkpoint that there is to be one.
+  /// Returns true if CheckpointPlan::every steps were applied since the last checkpoint.
   bool due(std::int64_t applied) const noexcept {
     return checkpoints_ && plan_.every > 0 && applied - saved_ >= plan_.every;
   }
   void save(std::int64_t applied, std::optional<double> metric = {});
-  /// Waits for what a thread writes.
+  /// Waits until the writing thread has finished.
   void wait();
   bool on() const noexcept { return checkpoints_.has_value(); }
 
@@ -50,7 +50,7 @@ class Saver {
   const RunLog& log_;
   std::int64_t saved_ = 0;  ///< applied steps at the last checkpoint
   std::optional<io::Checkpoints> checkpoints_;
-  std::optional<io::LockedFolder> lock_;  ///< against another run with this folder
+  std::optional<io::LockedFolder> lock_;  ///< excludes other runs from this folder
   std::vector<io::RunPart> parts_;
 };
 

@@ -8,11 +8,11 @@
 namespace firn::train {
 namespace {
 
-constexpr std::size_t kPoints = 48;  // always as many, however many allocations there were
+constexpr std::size_t kPoints = 48;  // for any number of allocations
 
 using Owners = std::array<std::int64_t, kOwnerCount>;
 
-/// Bytes by owner after each event, from the beginning on.
+/// Returns the bytes by owner after each event.
 std::vector<Owners> by_event(const MemoryTimeline& timeline) {
   std::vector<Owners> out(timeline.totals().size(), Owners{});
   for (const MemoryTimeline::Block& b : timeline.blocks()) {
@@ -32,7 +32,7 @@ std::int64_t total(const Owners& bytes) {
   return sum;
 }
 
-/// The event with the most bytes in each range of events, so the peak is among them.
+/// Returns, for each range of events, the event with the most bytes, so the peak is among them.
 std::vector<Record> records_of(const MemoryTimeline& timeline, std::int64_t cycle) {
   const std::vector<Owners> events = by_event(timeline);
   std::vector<Record> out;
@@ -64,7 +64,7 @@ std::vector<Record> StepMemory::after_batch(std::int64_t cycles, bool within, De
       timeline_.emplace(device);
     } catch (const OutOfMemory&) {
       throw;
-    } catch (const Error&) {  // the program looks at its memory itself: no records
+    } catch (const Error&) {  // the program records its memory itself: no records
     }
     return {};
   }

@@ -1,4 +1,4 @@
-// How the memory of one step comes and goes, for the log.
+// Records the use of memory during one step, for the log.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace firn::train {
 
-/// Looks at the second cycle of a run: the first one makes what stays. Which cycle it is follows
-/// from the run alone, so that a resumed run has the same records (S44).
+/// Records the second cycle of a run, since the first one allocates memory that stays. The choice
+/// depends on the run alone, so a resumed run has the same records (S44).
 class StepMemory {
  public:
-  /// To be called between batches. `cycles` have ended since the start of the run; `within`:
-  /// the epoch has begun. Returns the records of the cycle that has just ended, if it is the one.
+  /// Must be called between batches. `cycles` have ended since the start of the run; `within` is
+  /// true if the epoch has begun. Returns the records of the cycle that has just ended, if it is
+  /// the recorded one.
   std::vector<Record> after_batch(std::int64_t cycles, bool within, Device device);
-  /// The epoch ends: a cycle that goes on into the next one is not looked at.
+  /// Drops a cycle that continues from the ended epoch into the next one.
   void drop() noexcept { timeline_.reset(); }
 
  private:

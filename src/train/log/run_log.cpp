@@ -1,4 +1,4 @@
-// The file of a RunLog. A line is one write(), so what is killed loses no line.
+// The file of a RunLog. A line is one write(), so a killed program loses no line.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@
 namespace firn::train {
 namespace {
 
-/// While it lives, a pipe without a reader is an error of write() and does not end the program.
+/// While it exists, a pipe without a reader is an error of write() and does not end the program.
 class NoBrokenPipe {
  public:
   NoBrokenPipe() {
@@ -60,7 +60,7 @@ struct RunLog::File {
 
   std::string path;
   int descriptor = -1;
-  bool regular = true;  ///< else a pipe or a terminal
+  bool regular = true;  ///< false for a pipe or a terminal
   std::int64_t bytes = 0;
 };
 
@@ -76,7 +76,7 @@ RunLog::RunLog(const std::string& path, std::int64_t keep) try : file_(std::make
   io::check_path("RunLog", path);
   File& f = *file_;
   f.path = path;
-  // O_NONBLOCK: a pipe that nobody reads is an error, not an endless wait.
+  // O_NONBLOCK makes a pipe without a reader an error instead of an endless wait.
   f.descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NONBLOCK, 0666);
   if (f.descriptor < 0)
     f.fail("cannot be opened", errno,
@@ -89,14 +89,14 @@ RunLog::RunLog(const std::string& path, std::int64_t keep) try : file_(std::make
   struct stat now {};
   if (::fstat(f.descriptor, &now) != 0) f.fail("cannot be read", errno);
   f.regular = S_ISREG(now.st_mode);
-  // A file system without locks locks nothing.
+  // On a file system without locks, flock() has no effect.
   if (f.regular && ::flock(f.descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw IoError("RunLog", path, "another log writes to it", "give each a file of its own");
   if (keep > 0 && now.st_size < keep)
     throw IoError("RunLog", path,
                   fmt::format("has {} bytes, and {} are to stay", now.st_size, keep),
                   "it is the log of another run, or was cut");
-  // A pipe or a terminal keeps what it was sent.
+  // The output to a pipe or a terminal cannot be cut.
   if (f.regular && ::ftruncate(f.descriptor, keep) != 0) f.fail("cannot be cut", errno);
   f.bytes = keep;
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostSettings = 300;
 
-/// NaN counts as nothing.
+/// Returns a + b, where a NaN is ignored.
 double sum(double a, double b) { return std::isnan(a) ? b : std::isnan(b) ? a : a + b; }
 
 void add_name(std::vector<std::string>& names, const std::string& name) {
@@ -111,7 +111,7 @@ Value best_of(const Run& run) {
       if (e.epoch != run.end->best_epoch) continue;
       std::vector<std::string> names = {kValidationLoss, kTrainLoss};
       for (const NamedNumber& m : e.metrics) names.push_back(m.name);
-      // Logs without "best_of" tell the value by its size alone.
+      // In logs without "best_of", only its number identifies the value.
       if (!run.end->best_of.empty() && run.end->best_of != "loss") names = {run.end->best_of};
       for (const std::string& name : names)
         if (value_of(e, name) == best) return {name, best, e.epoch};

@@ -10,7 +10,7 @@
 namespace firn::report {
 namespace {
 
-constexpr double kWhole = 9007199254740992;  // 2^53: below it, every whole number is a double
+constexpr double kWhole = 9007199254740992;  // 2^53; a double represents every smaller integer
 constexpr const char* kNone = "\u2013";
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace firn::report {
 namespace {
 
 constexpr std::size_t kLongestLine = std::size_t{16} << 20;
-// Below this size no line is deep enough to exhaust the stack of a function that calls itself.
+// A line below this size cannot be deep enough to exhaust the stack of a recursive function.
 constexpr std::size_t kShortLine = 4096;
 constexpr int kDeepest = 100;
 
@@ -40,7 +40,7 @@ bool too_deep(std::string_view line) {
   return false;
 }
 
-/// The lines of a part of a file, one after the other.
+/// Reads the lines of a part of a file, one by one.
 class Lines {
  public:
   explicit Lines(const LogPart& log)
@@ -53,7 +53,7 @@ class Lines {
       throw IoError("report", path_, std::strerror(errno));
   }
 
-  /// False at the end. A line longer than kLongestLine comes without its rest.
+  /// Reads the next line; returns false at the end. A line longer than kLongestLine is truncated.
   bool next(std::string& line) {
     line.clear();
     ended_ = false;
@@ -71,7 +71,7 @@ class Lines {
     }
     return true;
   }
-  bool ended() const { return ended_; }  ///< the line had a line break
+  bool ended() const { return ended_; }  ///< true if the line had a line break
   std::uint64_t begin() const { return begin_; }
 
  private:

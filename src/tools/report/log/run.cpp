@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMostOptimizers = 16;
 constexpr std::size_t kMostClasses = 1000;
-constexpr std::size_t kMostPictureBytes = 120'000;  // of a record
+constexpr std::size_t kMostPictureBytes = 120'000;  // limit for one record
 
 class Builder {
  public:
@@ -209,7 +209,7 @@ class Builder {
     run_.mistakes = std::move(m);
   }
 
-  /// Whether it is a data URI of a picture, with nothing in it that could end an attribute.
+  /// Returns true for the data URI of a picture that contains nothing that could end an attribute.
   static bool is_picture(const std::string& uri) {
     for (const std::string_view type : {"data:image/bmp;base64,", "data:image/png;base64,"})
       if (uri.starts_with(type) && uri.size() > type.size())

@@ -1,4 +1,4 @@
-// A run as its log tells it: what every reader of the log starts from.
+// A run as its log describes it. Every reader of the log starts from it.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ struct Skip {
   std::string cause, parameter;
 };
 
-/// The records `step` of one optimizer. A loss that is not finite is in no series.
+/// The records `step` of one optimizer. A loss that is not finite is left out of the series.
 struct Steps {
-  std::string optimizer;  ///< empty if the run has one
+  std::string optimizer;  ///< empty if the run has only one
   std::int64_t records = 0, skipped = 0;
   Series loss, norm, lr, loss_scale;
   std::vector<Skip> first_skips;  ///< at most kSkips
-  std::deque<Skip> last_skips;    ///< at most kSkips, of those after
-  Places skips;                   ///< where all of them are
-  /// Samples of an epoch that the first record names, and the cycles that they took.
+  std::deque<Skip> last_skips;    ///< at most kSkips of the later ones
+  Places skips;                   ///< places of all of them
+  /// The first record's samples of the epoch, and the cycles that they took.
   double first_samples = kNoNumber, first_cycles = kNoNumber;
-  double micro_steps = kNoNumber;  ///< of the first record
+  double micro_steps = kNoNumber;  ///< micro-steps in the first record
   double last_step = kNoNumber;
-  double seconds = kNoNumber;  ///< of the last record
+  double seconds = kNoNumber;  ///< seconds in the last record
 
   static constexpr std::size_t kSkips = 150;
 };
 
-/// A record `epoch`. NaN: the record does not have it.
+/// A record `epoch`. NaN means that the record lacks the member.
 struct Epoch {
   double epoch = kNoNumber, samples = kNoNumber;
   double train_loss = kNoNumber, validation_loss = kNoNumber;
@@ -47,20 +47,20 @@ struct Epoch {
   std::vector<NamedNumber> train_losses, metrics, bytes_at_peak;
 };
 
-/// A record `memory`: a moment of one cycle.
+/// A record `memory`, which describes a moment of one cycle.
 struct Moment {
   double point = kNoNumber, event = kNoNumber, bytes = kNoNumber;
   std::vector<NamedNumber> by_owner;
 };
 
-/// Rows: true class; columns: predicted class.
+/// A confusion matrix. Rows are true classes; columns are predicted classes.
 struct Confusion {
   double epoch = kNoNumber;
   std::vector<std::vector<double>> rows;
-  std::vector<std::string> classes;  ///< empty, or as many as rows
+  std::vector<std::string> classes;  ///< empty, or one name for each row
 };
 
-/// A picture and what it was taken for.
+/// A picture with its true and its predicted class.
 struct ShownMistake {
   double target = kNoNumber, predicted = kNoNumber, probability = kNoNumber;
   std::string image;  ///< a data URI that is safe in an attribute
@@ -86,17 +86,17 @@ struct Run {
   std::vector<Steps> steps;     ///< by optimizer
   std::vector<Moment> moments;  ///< at most kMoments
   std::vector<Epoch> epochs;
-  std::optional<Confusion> confusion;  ///< the last one
-  std::optional<Mistakes> mistakes;    ///< the last ones
+  std::optional<Confusion> confusion;  ///< the last record's
+  std::optional<Mistakes> mistakes;    ///< the last record's
   std::optional<End> end;
-  std::vector<std::string> notes;  ///< what a reader should know about the file
+  std::vector<std::string> notes;  ///< remarks about the file for its readers
 };
 
-/// Memory grows with the number of epochs and not with that of steps. If the file holds several
-/// runs, one after the other, the last is read. Throws IoError if it holds none.
+/// Reads a run. Memory grows with the number of epochs and not with that of steps. If the file
+/// holds several runs, one after the other, the last one is read. Throws IoError if it holds none.
 Run read_run(const std::string& path);
 
-/// Labels that are short, and differ: the names of the files, or their paths.
+/// Sets labels that are short, and differ: the names of the files, or their paths.
 void name_runs(std::vector<Run>& runs);
 
 }  // namespace firn::report

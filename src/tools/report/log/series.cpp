@@ -6,7 +6,7 @@
 namespace firn::report {
 namespace {
 
-/// `b` comes after `a`.
+/// Joins two ranges, of which `b` comes after `a`.
 Series::Range joined(const Series::Range& a, const Series::Range& b) {
   Series::Range out;
   const bool low_is_later = b.low.value < a.low.value;
@@ -17,7 +17,7 @@ Series::Range joined(const Series::Range& a, const Series::Range& b) {
   out.count = a.count + b.count;
   const double share = static_cast<double>(b.count) / static_cast<double>(out.count);
   out.mean_x = a.mean_x + (b.mean_x - a.mean_x) * share;
-  // Halves first: the difference of two large numbers may overflow.
+  // Each mean is scaled first, because the difference of two large numbers may overflow.
   out.mean = a.mean * (1 - share) + b.mean * share;
   return out;
 }
@@ -82,7 +82,7 @@ std::vector<Point> Series::points() const {
   };
   put(*first_);
   for (const Range& r : ranges_) {
-    // The first record of all stands there already.
+    // The very first record was put before.
     const Point& one = r.low_first ? r.low : r.high;
     const Point& other = r.low_first ? r.high : r.low;
     if (!same(one, *first_)) put(one);

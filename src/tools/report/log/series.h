@@ -1,5 +1,5 @@
-// The values of a series of any length in bounded memory: ranges of neighbouring records, each with
-// its lowest and highest record, so that no spike is lost.
+// Stores a series of any length in bounded memory, as ranges of neighbouring records. Each range
+// keeps its lowest and highest record, so that no spike is lost.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace firn::report {
 
-/// A number of one record, and where it is on the x axis.
+/// A number of one record, and its place on the x axis.
 struct Point {
   double x = 0;
   double value = 0;
@@ -18,7 +18,8 @@ struct Point {
 
 class Series {
  public:
-  /// Neighbouring records. `low` and `high` are records of the file; the means are for drawing.
+  /// A range of neighbouring records. `low` and `high` are records of the file; the means are for
+  /// drawing.
   struct Range {
     Point low, high;
     bool low_first = true;
@@ -26,14 +27,14 @@ class Series {
     std::int64_t count = 0;
   };
 
-  /// Keeps at most `most` ranges. As soon as there are more, each two neighbours become one.
+  /// Keeps at most `most` ranges. If there are more, each pair of neighbours becomes one.
   explicit Series(std::size_t most = 1024) : most_(most) {}
-  /// A value that is not finite is counted and not kept.
+  /// Adds a value. A value that is not finite is counted but not kept.
   void add(double x, double value);
 
   bool empty() const noexcept { return ranges_.empty(); }
-  std::int64_t count() const noexcept { return count_; }      ///< finite values
-  std::int64_t missing() const noexcept { return missing_; }  ///< the others
+  std::int64_t count() const noexcept { return count_; }      ///< number of finite values
+  std::int64_t missing() const noexcept { return missing_; }  ///< number of other values
   std::int64_t records_per_range() const noexcept { return width_; }
   const std::vector<Range>& ranges() const noexcept { return ranges_; }
   /// The first and the last finite value.
@@ -42,10 +43,10 @@ class Series {
   double lowest() const;
   double highest() const;
 
-  /// The same in at most `most` ranges.
+  /// Returns the series in at most `most` ranges.
   Series coarser(std::size_t most) const;
-  /// The records that stand for the series, in their order. Of records in a row that all have one
-  /// value, the first and the last.
+  /// Returns the records that represent the series, in their order. If consecutive records have one
+  /// value, it returns only the first and the last of them.
   std::vector<Point> points() const;
 
  private:
@@ -57,8 +58,8 @@ class Series {
   std::optional<Point> first_, last_;
 };
 
-/// Places on the x axis at which something happened, at most some thousand: of those that are close
-/// to each other, the first.
+/// Places on the x axis at which something happened, at most some thousand. Among places that are
+/// close to each other, it keeps the first.
 class Places {
  public:
   void add(double x);

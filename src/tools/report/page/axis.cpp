@@ -11,7 +11,7 @@ namespace firn::report {
 namespace {
 
 constexpr double kFarApart = 50;
-// Ends of axes. Beyond them, neighbouring powers would be zero or infinite.
+// Limits of axes. Beyond them, neighbouring powers would be zero or infinite.
 constexpr double kLeast = 1e-307, kMost = 1.7e308;
 
 }  // namespace
@@ -25,7 +25,7 @@ Axis Axis::around(double low, double high, bool may_be_log, double begin, double
     return Axis(Kind::log10, std::max(low / margin, kLeast), std::min(high * margin, kMost), begin,
                 end);
   }
-  // Halves, since the difference of two numbers may overflow.
+  // Both numbers are halved, since the difference of two numbers may overflow.
   double margin = (high / 2 - low / 2) * 0.1;
   if (margin == 0) margin = std::max(std::abs(high) * 0.1, 1e-12);
   const double bottom = low >= 0 && low < margin * 4 ? 0 : std::max(low - margin, -kMost);
@@ -81,7 +81,7 @@ std::vector<double> Axis::ticks(int most) const {
   for (int e = from; e <= to; e += stride) {
     const double power = std::pow(base, e);
     out.push_back(power);
-    // Between few powers of ten there is room for more.
+    // Few powers of ten leave space for more values between them.
     if (kind_ == Kind::log10 && to - from < 3)
       for (const double k : {2.0, 5.0})
         if (power * k <= high_) out.push_back(power * k);

@@ -1,4 +1,4 @@
-// An axis of a chart: from values to places, and the values that it names.
+// An axis of a chart: maps values to places, and chooses the values that it names.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ class Axis {
  public:
   enum class Kind { linear, log10, log2 };
 
-  /// From `low` at place `begin` to `high` at place `end`.
+  /// Makes an axis from `low` at place `begin` to `high` at place `end`.
   Axis(Kind kind, double low, double high, double begin, double end);
-  /// An axis for values from `low` to `high`, with a margin: logarithmic if `may_be_log` and they
-  /// are positive and far apart.
+  /// Makes an axis for values from `low` to `high`, with a margin. It is logarithmic if
+  /// `may_be_log` and the values are positive and far apart.
   static Axis around(double low, double high, bool may_be_log, double begin, double end);
   static Axis powers_of_two(double low, double high, double begin, double end);
 
@@ -21,7 +21,7 @@ class Axis {
   double low() const noexcept { return low_; }
   double high() const noexcept { return high_; }
   double place(double value) const;
-  /// At most some `most` values that are easy to read.
+  /// Returns about `most` values or fewer that are easy to read.
   std::vector<double> ticks(int most) const;
   static std::string label(double value);
 

@@ -23,7 +23,7 @@ struct Frame {
   double bottom() const { return height - kBottom; }
 };
 
-/// A coordinate: at most one decimal.
+/// Returns a coordinate with at most one decimal.
 std::string at(double x) {
   std::string out = fmt::format("{:.1f}", x);
   if (out.ends_with(".0")) out.resize(out.size() - 2);
@@ -77,7 +77,7 @@ std::string end_figure(const std::string& note, const std::string& table) {
 // ---- Lines
 // ---------------------------------------------------------------------------------------
 
-/// From the lowest to the highest record of each range.
+/// Draws the band from the lowest to the highest record of each range.
 std::string band(const Series& s, const Axis& x, const Axis& y) {
   std::string up, down;
   for (const Series::Range& r : s.ranges())
@@ -187,7 +187,7 @@ std::string figure(const LineChart& chart, const std::string& note, const std::s
 
 namespace {
 
-/// Bytes are named in multiples of powers of 1024.
+/// Returns the power of 1024 by which bytes are named, and its unit.
 std::pair<double, std::string> byte_unit(double most) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   double unit = 1;

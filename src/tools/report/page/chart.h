@@ -11,14 +11,14 @@
 
 namespace firn::report {
 
-/// Colours that the style knows: as many lines, owners or runs can be told apart.
+/// Number of colours in the style, which limits the lines, owners or runs that can be told apart.
 inline constexpr std::size_t kColours = 8;
 
 struct Line {
   /// line: means of ranges in a band from lowest to highest. records: the records themselves,
-  /// joined. points: with a dot at each, too.
+  /// joined by lines. points: records with a dot at each.
   enum class Shape { line, stairs, records, points };
-  std::string label = {};  ///< for the legend; HTML
+  std::string label = {};  ///< HTML for the legend
   std::size_t colour = 0;
   Series series;
   Shape shape = Shape::line;
@@ -34,19 +34,20 @@ struct Level {
 
 struct LineChart {
   std::string id = {}, title = {};
-  std::string description = {};  ///< for readers who do not see the chart; HTML
+  std::string description = {};  ///< HTML for readers who do not see the chart
   std::string x_name = "applied steps";
   std::string y_name = {};  ///< with the unit
   enum class Scale { linear, any, powers_of_two } scale = Scale::linear;
   std::vector<Line> lines = {};
   std::vector<Level> levels = {};
-  std::vector<double> marks = {};  ///< places of events on the x axis, and their name in the legend
+  std::vector<double> marks = {};  ///< places of events on the x axis; marks_label names them
   std::string marks_label = {};
-  bool smoothing = false;  ///< the script offers a slider
-  bool small = false;      ///< half as wide
+  bool smoothing = false;  ///< true: the script offers a slider
+  bool small = false;      ///< true: half the width
 };
 
-/// A figure: title, legend, drawing, and `table` folded below. `note` says what was thinned.
+/// Returns a figure: title, legend, drawing, and `table` folded below. `note` says what was
+/// thinned.
 std::string figure(const LineChart& chart, const std::string& note, const std::string& table);
 
 struct BarChart {
@@ -55,8 +56,8 @@ struct BarChart {
   std::vector<std::string> parts = {};          ///< from the bottom up; names for the legend; HTML
   std::vector<std::string> bars = {};           ///< names below the bars; HTML
   std::vector<std::vector<double>> sizes = {};  ///< by bar, then by part; NaN counts as 0
-  std::vector<std::size_t> colours = {};        ///< of the parts; empty: one after the other
-  bool bytes = false;                           ///< sizes are bytes
+  std::vector<std::size_t> colours = {};        ///< colours of the parts; empty: in order
+  bool bytes = false;                           ///< true: sizes are bytes
 };
 std::string figure(const BarChart& chart, const std::string& note, const std::string& table);
 

@@ -9,7 +9,7 @@
 namespace firn::report {
 namespace {
 
-constexpr std::size_t kMostCells = 3600;  // of the tables of all pairs
+constexpr std::size_t kMostCells = 3600;  // largest table of all pairs
 constexpr std::size_t kMostPairs = 30;
 constexpr int kShades = 9;
 
@@ -44,7 +44,7 @@ std::string whole_table(const Confusion& c, std::size_t run) {
   return out + "</tbody></table>\n";
 }
 
-/// The pairs of classes that were taken for each other most often.
+/// Returns the pairs of classes that were confused most often.
 std::string frequent_pairs(const Confusion& c) {
   struct Pair {
     std::size_t row, column;

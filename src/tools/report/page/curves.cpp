@@ -12,13 +12,13 @@ namespace firn::report {
 namespace {
 
 constexpr std::size_t kMostCurves = 16;
-constexpr std::size_t kRanges = 512;  // of a curve that is alone
+constexpr std::size_t kRanges = 512;  // ranges of a single curve
 
 /// The steps of one optimizer of one run.
 struct Curve {
   std::size_t run = 0;
   const Steps* steps = nullptr;
-  std::string label;  ///< of the log, not escaped
+  std::string label;  ///< label from the log, not escaped
   std::size_t colour = 0;
 };
 
@@ -43,10 +43,11 @@ std::size_t ranges_of(std::size_t curves) {
   return curves <= 1 ? kRanges : std::max<std::size_t>(kRanges * 5 / 4 / curves, 32);
 }
 
-/// The x axis of epochs: applied steps, or the epoch if the log does not count steps.
+/// Returns an epoch's place on the x axis: applied steps, or the epoch if the log does not count
+/// steps.
 double place_of(const Epoch& e) { return std::isnan(e.applied_steps) ? e.epoch : e.applied_steps; }
 
-/// The values of one member of the step records: a chart's lines and its table.
+/// Values of one member of the step records: a chart's lines and its table.
 struct StepValues {
   std::vector<Line> lines;
   std::string table, note;
@@ -77,7 +78,7 @@ StepValues step_values(const std::vector<Curve>& curves, Series Steps::*member, 
   const auto shown = static_cast<std::int64_t>(table.rows());
   const std::string all = grouped(static_cast<double>(records));
   if (shown >= records || together == 1) {
-    // The table has the first and the last of equal neighbours.
+    // The table shows the first and the last of equal neighbours.
     out.note = fmt::format("{} of {} records", grouped(static_cast<double>(shown)), all);
   } else {
     out.note = fmt::format("{} of {} records: of {} neighbours, the lowest and the highest",
@@ -86,7 +87,7 @@ StepValues step_values(const std::vector<Curve>& curves, Series Steps::*member, 
   return out;
 }
 
-/// Losses by epoch: validation, and training if there are no step records.
+/// Adds losses by epoch: validation, and training if there are no step records.
 void add_epoch_losses(const Runs& runs, bool with_training, LineChart& chart, std::string& tables) {
   Table table("Loss by epoch", "epoch",
               {{"epoch", "epoch", {}},
@@ -130,7 +131,7 @@ std::string missing_note(const StepValues& values, const char* what) {
       grouped(static_cast<double>(values.missing)), what);
 }
 
-/// The norms to which gradients are clipped; one line if all are the same.
+/// Returns the norms to which gradients are clipped; one line if all are equal.
 std::vector<Level> clip_levels(const Runs& runs, const std::vector<Curve>& curves) {
   std::vector<Level> out;
   for (const Curve& c : curves) {
@@ -200,7 +201,7 @@ std::string loss_section(const Runs& runs) {
   chart.lines = std::move(values.lines);
   if (runs.size() == 1 && chart.lines.size() == 1) chart.lines[0].label = "training, each step";
   chart.smoothing = !chart.lines.empty();
-  // The colour of a single run's validation must not be that of its second optimizer.
+  // The validation of a single run must not have the colour of its second optimizer.
   const std::size_t of_steps = chart.lines.size();
   add_epoch_losses(runs, of_steps == 0, chart, values.table);
   if (runs.size() == 1 && of_steps > 1)

@@ -12,14 +12,14 @@
 namespace firn::report {
 namespace {
 
-constexpr std::size_t kCells = 1500;  // of a table, so that the page stays small
+constexpr std::size_t kCells = 1500;  // limit for a table, so that the page stays small
 constexpr std::size_t kMostBars = 120, kMostMetrics = 12;
 
 std::size_t rows_for(std::size_t columns, std::size_t runs) {
   return std::clamp<std::size_t>(kCells / (columns * runs), 12, kMostBars);
 }
 
-/// Lines over epochs, one a run.
+/// Returns lines over epochs, one for each run.
 std::vector<Line> epoch_lines(const Runs& runs, const std::function<double(const Epoch&)>& value) {
   std::vector<Line> out;
   for (std::size_t r = 0; r < runs.size(); ++r) {
@@ -46,7 +46,7 @@ std::size_t epochs_in(const Runs& runs) {
   return n;
 }
 
-/// Owners that have held something at a peak.
+/// Returns the memory owners with a non-zero share of some epoch's peak.
 std::vector<std::string> owners_in(const Runs& runs) {
   std::vector<std::string> out;
   for (const Run& run : runs)
@@ -60,7 +60,8 @@ std::vector<std::string> owners_in(const Runs& runs) {
   return out;
 }
 
-/// Each owner keeps its colour, whatever else there is. The largest of most runs has the calmest.
+/// Returns the colour of an owner, which does not depend on the other owners. The usually largest
+/// one has the calmest colour.
 std::size_t colour_of(const std::string& owner) {
   constexpr const char* kOwners[] = {"activations", "gradients", "weights",    "optimizer",
                                      "workspace",   "data",      "recomputed", "masters"};
@@ -75,7 +76,7 @@ void add_owners(BarChart& chart, const std::vector<std::string>& owners) {
   }
 }
 
-/// How the memory of one cycle comes and goes, of the first run that says so.
+/// Draws the memory of one cycle over time, for the first run whose log has it.
 std::string cycle_memory(const Runs& runs) {
   const auto run =
       std::find_if(runs.begin(), runs.end(), [](const Run& r) { return !r.moments.empty(); });

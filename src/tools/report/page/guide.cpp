@@ -1,4 +1,4 @@
-// What accumulation does, computed from the run's own numbers.
+// Explains the effect of accumulation with the run's own numbers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::string measured_table(const Runs& runs) {
                               rows));
 }
 
-/// Peaks for other numbers of micro-steps with the same effective batch.
+/// Returns estimated peaks for other numbers of micro-steps with an equal effective batch.
 std::string estimates(const Run& run) {
   const Batches b = batches_of(run);
   const Epoch* const e = heaviest(run);

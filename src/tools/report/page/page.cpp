@@ -10,7 +10,7 @@
 namespace firn::report {
 namespace {
 
-/// Links to the sections, by their headings.
+/// Returns links to the sections, with their headings.
 std::string contents(const std::string& sections) {
   std::string out;
   const std::string before = "<h2 id=\"";

@@ -1,4 +1,4 @@
-// The page: one file that shows runs, needs no network and no script, and may run nothing but its
+// The page: one file that shows runs and needs neither a network nor a script. It may run only its
 // own script.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace firn::report {
 
-/// Most runs on a page: each has a colour.
+/// Largest number of runs on a page, since each has a colour.
 inline constexpr std::size_t kMostRuns = 8;
 
-/// HTML of one to kMostRuns runs.
+/// Returns the HTML of one to kMostRuns runs.
 std::string page(const std::vector<Run>& runs);
 
 }  // namespace firn::report

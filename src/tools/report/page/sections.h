@@ -1,4 +1,5 @@
-// The sections of the page, in their order. Each is HTML; empty if the logs have nothing for it.
+// The sections of the page, in their order. Each is HTML, which is empty if the logs have no data
+// for it.
 #pragma once
 
 #include <cstddef>
@@ -33,16 +34,16 @@ std::string mistakes_section(const Runs& runs);
 // guide.cpp
 std::string accumulation_guide(const Runs& runs);
 
-/// A section with its heading. `content` is HTML.
+/// Returns a section with its heading. `content` is HTML.
 std::string section(const std::string& id, const std::string& title, const std::string& content);
-/// A coloured mark for a run, if there are several, and its label.
+/// Returns a coloured mark for a run, if there are several, and its label.
 std::string run_mark(const Runs& runs, std::size_t run);
 
-/// Epochs whose values are shown, in order: all, or those with the lowest and highest values of
-/// their neighbours, at most some `most`.
+/// Returns the epochs whose values are shown, in order: all, or those with the lowest and highest
+/// values among their neighbours, about `most` at most.
 std::vector<std::size_t> chosen_epochs(const std::vector<Epoch>& epochs, std::size_t most,
                                        const std::function<double(const Epoch&)>& value);
-/// "200 of 5,000 epochs"; empty if all are shown.
+/// Returns "200 of 5,000 epochs"; empty if all are shown.
 std::string thinned_note(std::size_t shown, std::size_t all, const std::string& what);
 
 }  // namespace firn::report

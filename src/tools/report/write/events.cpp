@@ -30,14 +30,14 @@ constexpr std::array<std::uint32_t, 256> crc_table() {
   return table;
 }
 
-/// Summary.Value: tag 1, simple_value 2.
+/// Makes a Summary.Value: tag 1, simple_value 2.
 Message scalar(const std::string& tag, double value) {
   const double finite = std::isfinite(value) ? value : kNoNumber;
   return Message().text(1, tag).f32(2, static_cast<float>(finite));
 }
 
-/// Summary.Value for the plugin `text`: tag 1, tensor 8 (dtype 1 = DT_STRING, shape 2 = [1],
-/// string_val 8), metadata 9 (plugin_data 1: plugin_name 1).
+/// Makes a Summary.Value for the plugin `text`: tag 1, tensor 8 (dtype 1 = DT_STRING, shape 2 =
+/// [1], string_val 8), metadata 9 (plugin_data 1: plugin_name 1).
 Message note(const std::string& tag, const std::string& value) {
   constexpr int kString = 7;
   const Message shape = Message().message(2, Message().integer(1, 1));
@@ -67,13 +67,13 @@ class Events {
     write(Message().f64(1, start).text(3, "brain.Event:2"));
   }
 
-  /// Seconds since fit() was called. A process that resumed the run counts from 0 again.
+  /// Sets the time in seconds since fit() was called. A resumed process counts from 0 again.
   void at(double seconds) {
     if (!std::isfinite(seconds)) return;
     if (start_ + seconds < now_) start_ = now_;
     now_ = start_ + seconds;
   }
-  /// Event: wall_time 1, step 2, summary 5 (value 1).
+  /// Adds an Event: wall_time 1, step 2, summary 5 (value 1).
   void add(double step, const Message& summary_values) {
     const bool whole = step >= 0 && step < 9e18;
     Message event = Message().f64(1, now_);

@@ -1,4 +1,4 @@
-// A file that is there whole or not at all: it is written beside its place and then renamed.
+// A file that is complete or absent: it is written beside its place and then renamed.
 #pragma once
 
 #include <cstdio>
@@ -9,10 +9,10 @@ namespace firn::report {
 
 class OutputFile {
  public:
-  /// Throws IoError if a file cannot be made there. What is no plain file, as /dev/stdout, is
-  /// written directly.
+  /// Throws IoError if a file cannot be made there. A path that is not a plain file, such as
+  /// /dev/stdout, is written directly.
   explicit OutputFile(std::string path);
-  /// Without commit() a file that was there before stays as it was.
+  /// Without commit() an existing file does not change.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -27,7 +27,7 @@ class OutputFile {
   std::FILE* file_ = nullptr;
 };
 
-/// Makes the folder and those above it. Throws IoError.
+/// Makes the folder and its parents. Throws IoError.
 void make_folder(const std::string& path);
 
 }  // namespace firn::report

@@ -9,9 +9,9 @@
 namespace firn::report {
 
 std::array<std::uint8_t, 32> sha256(std::string_view bytes);
-/// RFC 4648, with padding.
+/// Encodes as RFC 4648, with padding.
 std::string base64(std::string_view bytes);
-/// "'sha256-...'", as a content security policy names a text.
+/// Returns "'sha256-...'", the name of a text in a content security policy.
 std::string policy_hash(std::string_view text);
 
 }  // namespace firn::report

@@ -43,7 +43,7 @@ class Csv {
   bool first_ = true;
 };
 
-/// Text in whatever form the record has it; all its digits if it is a number.
+/// Returns the member as a text, with all digits if it is a number.
 std::string scalar(const Json& record, const char* name) {
   const auto it = record.find(name);
   if (it == record.end() || it->is_null()) return {};

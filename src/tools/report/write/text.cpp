@@ -12,11 +12,12 @@
 namespace firn::report {
 namespace {
 
-constexpr std::size_t kColumns = 72, kLines = 9;  // of the drawing
+constexpr std::size_t kColumns = 72, kLines = 9;  // size of the drawing
 constexpr std::size_t kMostEpochs = 12, kMostMetrics = 2, kMostSkips = 5;
-constexpr std::size_t kWidth = 60;  // bytes of a text of the log in a line
+constexpr std::size_t kWidth = 60;  // bytes of the log's text in a line
 
-/// Loss by step: `|` from the lowest to the highest record of a column, `o` an epoch's validation.
+/// Draws the loss by step: `|` from the lowest to the highest record of a column, `o` for
+/// validation.
 std::string drawing(const Steps& steps, const std::vector<Epoch>& epochs) {
   const Series loss = steps.loss.coarser(kColumns * 4);
   double low = loss.lowest(), high = loss.highest();
@@ -34,7 +35,7 @@ std::string drawing(const Steps& steps, const std::vector<Epoch>& epochs) {
     return static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * (kColumns - 1));
   };
   const auto line = [&](double y) {
-    // Halves, since the difference of two numbers may overflow.
+    // All numbers are halved, since the difference of two numbers may overflow.
     const double share = high > low ? (high / 2 - y / 2) / (high / 2 - low / 2) : 0;
     return static_cast<std::size_t>(std::lround(std::clamp(share, 0.0, 1.0) * (kLines - 1)));
   };
@@ -67,7 +68,7 @@ std::string epoch_table(const Run& run) {
   out += "     steps  skipped        time  samples/s       peak\n";
   const std::size_t n = run.epochs.size();
   for (std::size_t i = 0; i < n; ++i) {
-    // The first ones, then the last ones.
+    // Prints the first epochs, then the last ones.
     if (n > kMostEpochs && i == kMostEpochs / 2) {
       const std::size_t next = n - kMostEpochs / 2;
       out += fmt::format("  ...   {} epochs\n", next - i);
@@ -139,7 +140,7 @@ std::string text_report(const Run& run) {
     if (!s.loss.empty()) out += "\n" + drawing(s, run.epochs);
     if (s.loss.missing() > 0)
       out += fmt::format("{} step records have a loss that is not finite\n", s.loss.missing());
-    if (&s - run.steps.data() == 1) break;  // a screenful has room for two
+    if (&s - run.steps.data() == 1) break;  // the screen has space for two
   }
   if (!run.epochs.empty()) out += "\n" + epoch_table(run);
   bool skipped = false;

@@ -1,4 +1,4 @@
-// A run in a screenful of plain text.
+// Describes a run in a screenful of plain text.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace firn::report {
 
-/// At most some fifty lines of about 110 columns, without control bytes.
+/// Returns about fifty lines or fewer of about 110 columns, without control bytes.
 std::string text_report(const Run& run);
 
 }  // namespace firn::report
