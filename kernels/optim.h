@@ -115,11 +115,12 @@ struct OptimizerArena {
 
 namespace cpu {
 
-/// Begins a micro-step: computes its initial gradient (math::next_seed), and multiplies the arenas
-/// by the factor from the old unit to the new one. In the first micro-step of a cycle the arenas
-/// may be left out: they hold nothing yet. A kernel of the backward pass may then compute the
-/// initial gradient instead (rows.h).
-void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> arenas, Stream stream);
+/// Begins a micro-step: computes its initial gradient (math::next_initial_gradient), and multiplies
+/// the arenas by the factor from the old unit to the new one. In the first micro-step of a cycle
+/// the arenas may be left out: they hold nothing yet. A kernel of the backward pass may then
+/// compute the initial gradient instead (rows.h).
+void optim_begin(const PendingGradient& pending, std::span<const OptimizerArena> arenas,
+                 Stream stream);
 /// Computes the norm and finite check of all touched gradients, then the decision (math::decide).
 void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                 const math::StepPolicy& policy, Stream stream);
@@ -143,7 +144,7 @@ void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena
                         math::GradientSummary& summary, Stream stream);
 /// Begins a cycle of exact mode on one rank: `before` becomes the initial values of its sums. The
 /// scalars of chunks stay in device memory, like their gradients. They are u8
-/// [sizeof(math::CycleSums)], and `before` is u8 [sizeof(math::SeedSums)].
+/// [sizeof(math::CycleSums)], and `before` is u8 [sizeof(math::LossSums)].
 void optim_note_sums(const StepMemory& memory, const View& before, Stream stream);
 /// Ends a chunk: its scalars go to `sums`, and the cycle's begin with `before` again.
 void optim_take_sums(const StepMemory& memory, const ConstView& before, const View& sums,

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/dispatch.h"
-#include "kernels/plan/pending_seed.h"
+#include "kernels/plan/pending_gradient.h"
 
 namespace firn::kernels {
 
@@ -67,7 +67,7 @@ void cross_entropy_total(const ConstView& states, const ConstView& target,
 /// launch computes that first; x then has elements.
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, const PendingSeed* pending, Stream stream);
+                            float beta, const PendingGradient* pending, Stream stream);
 
 }  // namespace cpu
 

@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
     const Tensor dy = randn(shape, dtype);
     const auto both = [&] {
       for (const Tensor& leaf : leaves) leaf.set_grad({});
-      backward(attention(leaves[0], leaves[1], leaves[2], {.causal = true}), {.seed = dy});
+      backward(attention(leaves[0], leaves[1], leaves[2], {.causal = true}),
+               {.initial_gradient = dy});
     };
     bench::report_ms(options.named("attention") + "." + s.name(),
                      bench::nanoseconds(both, options.repeats()));

@@ -44,7 +44,9 @@ struct Layer {
         flops(2.0 * static_cast<double>(batch * in * out)) {}
 
   void forward() const { matmul(x, w_transposed); }
-  void weight_gradient() const { firn::backward(recorded, {.seed = dy, .retain_graph = true}); }
+  void weight_gradient() const {
+    firn::backward(recorded, {.initial_gradient = dy, .retain_graph = true});
+  }
   void data_gradient() const { matmul(dy, w); }
 };
 
@@ -93,10 +95,10 @@ void convolution(std::int64_t in, std::int64_t out, std::int64_t side, std::int6
   const Tensor of_data = conv2d(leaf, w, {}, how);
   rate(".data", [&] {
     leaf.set_grad({});
-    backward(of_data, {.seed = dy, .retain_graph = true});
+    backward(of_data, {.initial_gradient = dy, .retain_graph = true});
   });
   const Tensor of_weight = conv2d(x, w.detach().set_requires_grad(), {}, how);
-  rate(".weight", [&] { backward(of_weight, {.seed = dy, .retain_graph = true}); });
+  rate(".weight", [&] { backward(of_weight, {.initial_gradient = dy, .retain_graph = true}); });
 }
 
 }  // namespace

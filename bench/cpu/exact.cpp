@@ -42,9 +42,9 @@ struct Mode {
 };
 
 /// Reports the time of a step of the second mode divided by that of the first, whose micro-batch is
-/// the batch, or has `quantum` samples.
+/// the batch, or has `chunk` samples.
 void compare(const std::string& name, const std::array<Mode, 2>& modes, std::int64_t batch,
-             std::int64_t quantum, int rounds) {
+             std::int64_t chunk, int rounds) {
   std::vector<double> of_whole, of_split;
   const auto time = [&](const Mode& mode, std::int64_t micro_batch) {
     const double start = bench::seconds();
@@ -53,7 +53,7 @@ void compare(const std::string& name, const std::array<Mode, 2>& modes, std::int
   };
   for (int round = -3; round < rounds; ++round) {
     const double whole = time(modes[0], batch), exact = time(modes[1], batch);
-    const double split = time(modes[0], quantum);
+    const double split = time(modes[0], chunk);
     if (round < 0) continue;
     of_whole.push_back(exact / whole);
     of_split.push_back(exact / split);
@@ -68,9 +68,9 @@ void compare_classifiers(const std::string& name, std::array<Net, 2>& nets, cons
                          const Tensor& y, int rounds) {
   std::array<Mode, 2> modes;
   for (std::size_t m = 0; m < 2; ++m) {
-    modes[m].opt = std::make_unique<optim::SGD>(
-        nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
-        optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : kImages}});
+    modes[m].opt =
+        std::make_unique<optim::SGD>(nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
+                                     optim::StepOptions{.exact = {.chunk = m == 0 ? 0 : kImages}});
     modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
       return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
     };
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
     for (std::size_t m = 0; m < 2; ++m) {
       modes[m].opt = std::make_unique<optim::AdamW>(
           nets[m].parameters(), optim::AdamWOptions{.lr = kGpt.rate},
-          optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : kSequences}});
+          optim::StepOptions{.exact = {.chunk = m == 0 ? 0 : kSequences}});
       modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
         return linear_cross_entropy(net.hidden(x.slice(0, first, last)), net.head,
                                     y.slice(0, first, last));

@@ -80,7 +80,7 @@ struct Ops {
     const Tensor result = op();
     time(what, 3, [&] {
       for (const Tensor& leaf : leaves) leaf.set_grad({});
-      firn::backward(result, {.seed = y, .retain_graph = true});
+      firn::backward(result, {.initial_gradient = y, .retain_graph = true});
     });
     for (Tensor& leaf : leaves) leaf.set_grad({});
   }

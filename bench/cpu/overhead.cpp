@@ -52,12 +52,12 @@ int main() {
   bench::report("chain10.forward_backward", "ns", bench::nanoseconds([&] {
                   Tensor y = w;
                   for (int i = 0; i < 10; ++i) y = y + b;
-                  backward(y, {.seed = a});
+                  backward(y, {.initial_gradient = a});
                 }));
   const Tensor x = randn({4, 4});
   nn::Linear fc(4, 4);
   const Tensor seed = randn({4, 4});
   bench::report("linear.forward_backward", "ns",
-                bench::nanoseconds([&] { backward(fc(x), {.seed = seed}); }));
+                bench::nanoseconds([&] { backward(fc(x), {.initial_gradient = seed}); }));
   log_of_a_step();
 }

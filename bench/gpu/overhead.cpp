@@ -21,12 +21,12 @@ void overhead() {
   host("chain10", [&] {
     Tensor y = w;
     for (int i = 0; i < 10; ++i) y = y + b;
-    backward(y, {.seed = a});
+    backward(y, {.initial_gradient = a});
   });
   const DeviceScope scope(kDevice);
   const Tensor x = random({4, 4}, f32);
   nn::Linear fc(4, 4);
-  host("linear", [&] { backward(fc(x), {.seed = x}); });
+  host("linear", [&] { backward(fc(x), {.initial_gradient = x}); });
 
   nn::Sequential net{nn::Linear(784, 512), nn::ReLU(), nn::Linear(512, 512), nn::ReLU(),
                      nn::Linear(512, 10)};

@@ -1,4 +1,4 @@
-# Sphinx's settings of the site, which scripts/docs builds. Beside the theme, two things of firn's own: names of the
+# Sphinx's settings of the site, which scripts/docs builds. Overlap the theme, two things of firn's own: names of the
 # reference are objects of the search, and code in texts that is such a name is a link to it.
 import json
 import pathlib

@@ -17,17 +17,18 @@ class BatchPartScope;
 struct BackwardOptions {
   /// Initial gradient: the objective's gradient with respect to `output`, with its shape, dtype and
   /// device. If undefined it is 1, and `output` must have one element.
-  Tensor seed = {};
+  Tensor initial_gradient = {};
   /// Keeps the saved tensors of the graph, so that backward() can run through it again.
   bool retain_graph = false;
 };
 
-/// Adds d(output)/d(leaf) * `seed` to the gradient of every leaf that `output` was computed from.
-/// Nodes run in reverse order of their recording: the same graph gives the same bits. Throws Error
-/// if `output` requires no gradient, if `seed` does not fit, or if an earlier backward() freed a
-/// part of the graph. Also throws if a saved tensor was modified in place since; the message names
-/// both ops. A hook or a custom function may call backward() for another graph, which it records
-/// under EnableGrad. Throws Error if that call reaches nodes of an unfinished outer backward().
+/// Adds d(output)/d(leaf) * `initial_gradient` to the gradient of every leaf that `output` was
+/// computed from. Nodes run in reverse order of their recording: the same graph gives the same
+/// bits. Throws Error if `output` requires no gradient, if `initial_gradient` does not fit, or if
+/// an earlier backward() freed a part of the graph. Also throws if a saved tensor was modified in
+/// place since; the message names both ops. A hook or a custom function may call backward() for
+/// another graph, which it records under EnableGrad. Throws Error if that call reaches nodes of an
+/// unfinished outer backward().
 ///
 /// After an error, some leaves may hold a part of their gradients: clear those with set_grad({}).
 /// An optimizer refuses such a cycle until zero_grad(). Gradients that earlier ops have added stay.

@@ -14,6 +14,7 @@
 #include "firn/data/records.h"
 #include "firn/data/resident_batches.h"
 #include "firn/data/tokens.h"
+#include "firn/deprecated.h"
 #include "firn/dist/distribute.h"
 #include "firn/dist/local.h"
 #include "firn/dist/mesh.h"

@@ -10,9 +10,9 @@
 namespace firn {
 
 struct GradOptions {
-  /// Initial gradients, one for each output, as BackwardOptions::seed. If empty, or for undefined
-  /// tensors, they are 1.
-  std::vector<Tensor> seeds = {};
+  /// Initial gradients, one for each output, as BackwardOptions::initial_gradient. If empty, or for
+  /// undefined tensors, they are 1.
+  std::vector<Tensor> initial_gradients = {};
   /// Records a graph for the gradients, so that a loss may be computed from them.
   bool create_graph = false;
   /// Keeps the saved tensors of the graph; unset: as create_graph. False with create_graph frees

@@ -5,7 +5,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/math/optim/step_state.h"
-#include "kernels/plan/pending_seed.h"
+#include "kernels/plan/pending_gradient.h"
 
 namespace firn::kernels {
 
@@ -24,14 +24,14 @@ struct StepMemory {
 
 /// Returns the pending initial gradient of a backward pass of this memory's cycle, for a loss of
 /// this value and weight. With weight.data == nullptr the weight is host_weight.
-inline PendingSeed pending_seed(const StepMemory& m, const math::StepPolicy& policy,
-                                const View& seed, const ConstView& loss, const ConstView& weight,
-                                double host_weight = 0) {
-  return {.sums = m.state,  // math::StepState begins with its base, math::SeedSums
+inline PendingGradient pending_gradient(const StepMemory& m, const math::StepPolicy& policy,
+                                        const View& gradient, const ConstView& loss,
+                                        const ConstView& weight, double host_weight = 0) {
+  return {.sums = m.state,  // math::StepState begins with its base, math::LossSums
           .scaler = m.scaler,
           .ticket = m.ticket,
           .policy = policy.scale,
-          .seed = seed,
+          .gradient = gradient,
           .loss = loss,
           .weight = weight,
           .host_weight = host_weight};

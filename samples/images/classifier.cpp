@@ -45,8 +45,8 @@ Picture read_picture(const std::string& file_and_index) {
 Classifier::Classifier(const Settings& settings, const Options& o, firn::Device device,
                        const firn::dist::Group& group, bool needs_set)
     : settings_(settings), precision_(o.precision), device_(device) {
-  if (o.divided())
-    divided_ = std::make_unique<DividedMlp>(o, group);
+  if (o.sharded())
+    sharded_ = std::make_unique<ShardedMlp>(o, group);
   else
     model_ = make_model(settings.model, o, device);
   if (!needs_set) return;

@@ -39,8 +39,8 @@ class Classifier final : public Training {
              const firn::dist::Group& group, bool needs_set);
 
   std::string name() const override { return settings_.model; }
-  firn::nn::Module& model() override { return divided_ ? divided_->stage() : *model_; }
-  Divided* divided() override { return divided_.get(); }
+  firn::nn::Module& model() override { return sharded_ ? sharded_->stage() : *model_; }
+  Sharded* sharded() override { return sharded_.get(); }
   std::string data() const override;
   Batches batches(const Options& options) override;
   Batches& tests() override { return *tests_; }
@@ -57,7 +57,7 @@ class Classifier final : public Training {
   const Settings& settings_;
   std::string precision_;
   firn::Device device_;
-  std::unique_ptr<DividedMlp> divided_;
+  std::unique_ptr<ShardedMlp> sharded_;
   std::unique_ptr<firn::nn::Module> model_;  ///< the model if it is not sharded
   std::optional<firn::data::FashionMnist> set_;
   std::optional<firn::data::ImageDataset> images_;

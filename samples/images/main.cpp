@@ -56,7 +56,7 @@ class FashionMnist final : public Sample {
             .purpose = "Trains a model on FashionMNIST, or evaluates a trained one.",
             .one = "image",
             .blocks = "the ResNet's blocks",
-            .divided = "the mlp",
+            .sharded = "the mlp",
             .graph = true};
   }
 
@@ -92,10 +92,10 @@ class FashionMnist final : public Sample {
     if (settings_.label_smoothing >= 1) refuse("--label-smoothing", "must be less than 1");
     check_contradiction(o.exact > 0 && o.zero >= 2 && settings_.model == "resnet",
                         "--exact with --model resnet", "--zero " + std::to_string(o.zero),
-                        "its BatchNorm needs the gradients of all quanta at a time");
+                        "its BatchNorm needs the gradients of all chunks at a time");
     check_contradiction(o.recompute != "nothing" && settings_.model != "resnet", "--recompute",
                         model, "it has no blocks");
-    check_contradiction(o.divided() && settings_.model != "mlp",
+    check_contradiction(o.sharded() && settings_.model != "mlp",
                         o.tensor_parallel > 1 ? "--tensor-parallel" : "--pipeline", model,
                         "only the mlp has layers that ranks divide");
     if (kMlpSizes[1] % o.tensor_parallel != 0)

@@ -43,7 +43,7 @@ Tensor gathered(const Tensor& part, int axis, const dist::Group& tp) {
 }  // namespace
 
 /// The layers of one stage. All stages draw the weights of all layers, as the whole model does.
-struct DividedMlp::Stage : nn::Module {
+struct ShardedMlp::Stage : nn::Module {
   std::optional<dist::ColumnParallelLinear> hidden1;
   std::optional<dist::RowParallelLinear> hidden2;
   std::optional<nn::Linear> logits;
@@ -76,7 +76,7 @@ struct DividedMlp::Stage : nn::Module {
   int stages, stage;
 };
 
-DividedMlp::DividedMlp(const Options& o, const dist::Group& group)
+ShardedMlp::ShardedMlp(const Options& o, const dist::Group& group)
     : fresh_(o),
       mesh_(group, {.dp = o.copies(), .tp = o.tensor_parallel, .pp = o.pipeline}),
       stage_(std::make_unique<Stage>(mesh_)),
@@ -96,11 +96,11 @@ DividedMlp::DividedMlp(const Options& o, const dist::Group& group)
       to.copy_(part_of(from[i], kPlaces[i].axis, mesh_.tp()));
 }
 
-DividedMlp::~DividedMlp() = default;
+ShardedMlp::~ShardedMlp() = default;
 
-nn::Module& DividedMlp::stage() noexcept { return *stage_; }
+nn::Module& ShardedMlp::stage() noexcept { return *stage_; }
 
-std::unique_ptr<nn::Module> DividedMlp::whole() const {
+std::unique_ptr<nn::Module> ShardedMlp::whole() const {
   const firn::NoGrad guard;
   auto model = make_model("mlp", fresh_, mesh_.all().device());
   std::vector<Tensor> to = model->parameters();

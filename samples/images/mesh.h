@@ -12,12 +12,12 @@ namespace sample {
 /// the ranks of --tensor-parallel shard the first layer by its outputs and the second by its
 /// inputs. Each rank has the whole third layer. The starting weights are those of make_model() with
 /// an equal seed or --load.
-class DividedMlp : public Divided {
+class ShardedMlp : public Sharded {
  public:
   /// All ranks make this call, as they do whole(). `options` are divided(), and their ranks are the
   /// group's.
-  DividedMlp(const Options& options, const firn::dist::Group& group);
-  ~DividedMlp() override;
+  ShardedMlp(const Options& options, const firn::dist::Group& group);
+  ~ShardedMlp() override;
 
   firn::nn::Module& stage() noexcept;
   const firn::dist::Mesh& mesh() const override { return mesh_; }

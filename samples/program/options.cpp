@@ -108,7 +108,7 @@ struct BatchOptions {
 /// Refuses the options that a sharded model does not support. It runs before the other checks,
 /// which assume that ranks have whole copies.
 void check_division(const Options& o) {
-  if (!o.divided()) return;
+  if (!o.sharded()) return;
   const auto n = [](int v) { return std::to_string(v); };
   const int parts = o.tensor_parallel * o.pipeline;
   const std::string name = o.tensor_parallel > 1 ? "--tensor-parallel" : "--pipeline";
@@ -216,18 +216,18 @@ void add_rank_options(CLI::App& app, Options& o, const About& about, const CLI::
   ranks("--ranks", o.ranks,
         "train with so many ranks, as threads; each computes its part of every batch. "
         "Under mpirun the ranks are its processes. With --device cuda each has a GPU of its own");
-  if (!about.divided.empty()) {
+  if (!about.sharded.empty()) {
     ranks("--tensor-parallel", o.tensor_parallel,
-          "so many of --ranks divide " + about.divided + "'s hidden layers among them");
+          "so many of --ranks divide " + about.sharded + "'s hidden layers among them");
     ranks("--pipeline", o.pipeline,
-          "stages into which " + about.divided +
+          "stages into which " + about.sharded +
               "'s layers are cut, each on ranks of its own: --ranks is "
               "a multiple of --tensor-parallel times --pipeline, and makes as many copies of "
               "the model");
   }
   app.add_option(
          "--exact", o.exact,
-         "the same bits for any --micro-batch, --threads and --ranks: quanta of this many " +
+         "the same bits for any --micro-batch, --threads and --ranks: chunks of this many " +
              about.one + "s are computed by themselves and added in a fixed order [off]")
       ->check(samples);
   app.add_option("--zero", o.zero,
@@ -339,7 +339,7 @@ std::optional<Options> parse_options(Sample& sample, int argc, char** argv, int&
       app.add_option("--batch", b.samples, many + " per step, of all ranks [64]")->check(samples);
   b.micro = app.add_option("--micro-batch", o.micro_batch,
                            many + " per forward and backward pass of a rank [a copy's part of " +
-                               (about.divided.empty()
+                               (about.sharded.empty()
                                     ? "--batch]"
                                     : "--batch; with --pipeline as many of them as stages]"))
                 ->check(samples);

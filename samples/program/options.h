@@ -54,7 +54,7 @@ struct Options {
   /// Returns the micro-batches per step in an epoch (counted from 0).
   std::int64_t accumulate_in(std::int64_t epoch) const;
   /// Returns true if ranks have parts of the model.
-  bool divided() const { return tensor_parallel > 1 || pipeline > 1; }
+  bool sharded() const { return tensor_parallel > 1 || pipeline > 1; }
   /// Returns true if whole batches are cut (run_batch()) instead of adding up micro-batches.
   bool by_batches() const { return ranks > 1 || exact > 0; }
   /// Returns the number of copies of the model; each has its own samples.

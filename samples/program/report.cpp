@@ -22,9 +22,9 @@ std::string step_summary(const Options& o, const firn::optim::Optimizer& optimiz
   if (o.ranks > 1) text += ", " + std::to_string(o.ranks) + " ranks";
   if (o.tensor_parallel > 1) text += ", " + std::to_string(o.tensor_parallel) + " divide a layer";
   if (o.pipeline > 1) text += ", " + std::to_string(o.pipeline) + " stages";
-  constexpr const char* kDivided[] = {"", "state", "state and gradients",
+  constexpr const char* kSharded[] = {"", "state", "state and gradients",
                                       "state, gradients and weights"};
-  if (o.zero > 0) text += std::string(", ") + kDivided[o.zero] + " divided among them";
+  if (o.zero > 0) text += std::string(", ") + kSharded[o.zero] + " divided among them";
   for (std::size_t i = 1; i < o.accumulate.size(); ++i) {
     const auto& [epoch, steps] = o.accumulate[i];
     text += "; from epoch " + std::to_string(epoch + 1) + " on " + std::to_string(o.micro_batch) +

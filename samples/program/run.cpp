@@ -122,13 +122,13 @@ void train(const About& about, const Options& asked, Training& training, firn::D
     print_graph(trainer.nodes(about.program));
     return;
   }
-  Divided* const divided = training.divided();
-  if (divided != nullptr)
-    firn::dist::distribute(*optimizer, divided->mesh(), {.zero = o.zero});
+  Sharded* const sharded = training.sharded();
+  if (sharded != nullptr)
+    firn::dist::distribute(*optimizer, sharded->mesh(), {.zero = o.zero});
   else
     firn::dist::distribute(*optimizer, group, {.zero = o.zero});
   const std::int64_t parameters =
-      divided != nullptr ? divided->num_parameters() : training.model().num_parameters();
+      sharded != nullptr ? sharded->num_parameters() : training.model().num_parameters();
   if (leads) print_start(o, training, parameters, *optimizer);
 
   bool tested = false;
@@ -147,8 +147,8 @@ void train(const About& about, const Options& asked, Training& training, firn::D
   std::optional<firn::optim::AveragedWeights> averaged;
   if (o.ema > 0) averaged.emplace(*optimizer);
   if (!tested) evaluate(training, o.precision);  // the run was resumed after the last epoch
-  const auto whole = divided != nullptr ? divided->whole() : nullptr;
-  const firn::optim::WholeWeights here(*optimizer);
+  const auto whole = sharded != nullptr ? sharded->whole() : nullptr;
+  const firn::optim::GatheredWeights here(*optimizer);
   if (leads) conclude(o, training, whole ? *whole : training.model(), true);
 }
 

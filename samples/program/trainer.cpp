@@ -66,9 +66,9 @@ class Test {
  private:
   /// A sharded model runs in micro-batches that keep all stages busy.
   Tensor output_of(const Tensor& x) {
-    if (training_.divided() == nullptr) return training_.model()(x);
+    if (training_.sharded() == nullptr) return training_.model()(x);
     constexpr std::int64_t kParts = 4;
-    return training_.divided()->pipeline().infer(
+    return training_.sharded()->pipeline().infer(
         x.size(0), (x.size(0) + kParts - 1) / kParts,
         [&](std::int64_t first, std::int64_t last) { return x.slice(0, first, last); });
   }
@@ -118,7 +118,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Options& o, const nn::Mod
                                 .clip_norm = o.clip,
                                 .loss_scale = loss_scale(o.loss_scale),
                                 .ema = o.ema,
-                                .exact = {.quantum = o.exact}};
+                                .exact = {.chunk = o.exact}};
   if (o.optimizer == "sgd")
     return std::make_unique<optim::SGD>(groups, optim::SGDOptions{.lr = lr, .weight_decay = decay},
                                         step);
@@ -162,8 +162,8 @@ void Trainer::step_by_batch(const Tensor& x, const Tensor& y) {
   const auto part = [](const Tensor& all, std::int64_t first, std::int64_t last) {
     return all.slice(0, first, last);
   };
-  if (Divided* const divided = training_.divided()) {
-    divided->pipeline().run_batch(
+  if (Sharded* const sharded = training_.sharded()) {
+    sharded->pipeline().run_batch(
         optimizer_, x.size(0), options_.micro_batch,
         [&](std::int64_t first, std::int64_t last) { return part(x, first, last); },
         [&](const Tensor& output, std::int64_t first, std::int64_t last) {

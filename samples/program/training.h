@@ -35,9 +35,9 @@ firn::data::LoaderOptions resident_options(const Options& options, firn::Device 
 firn::data::LoaderOptions loader_options(const Options& options, firn::Device device);
 
 /// A sharded model, of which ranks have parts: --tensor-parallel and --pipeline.
-class Divided {
+class Sharded {
  public:
-  virtual ~Divided() = default;
+  virtual ~Sharded() = default;
   virtual const firn::dist::Mesh& mesh() const = 0;
   virtual firn::dist::Pipeline& pipeline() = 0;     ///< runs the whole model
   virtual std::int64_t num_parameters() const = 0;  ///< number for the whole model
@@ -52,7 +52,7 @@ class Training {
 
   virtual std::string name() const = 0;   ///< name of the model
   virtual firn::nn::Module& model() = 0;  ///< the whole model, or this rank's stage of divided()
-  virtual Divided* divided() { return nullptr; }
+  virtual Sharded* sharded() { return nullptr; }
 
   virtual std::string data() const = 0;  ///< the set in one line
   /// Returns batches to train on, by resident_options() or loader_options() of `options`. Their
@@ -84,7 +84,7 @@ struct About {
   std::string one = {};        ///< a sample of the set: "image"
   std::int64_t most = 60'000;  ///< largest number of them in a step
   std::string blocks = {};   ///< part for --recompute: "the ResNet's blocks"; empty: no such option
-  std::string divided = {};  ///< the model that ranks can shard; empty: no such options
+  std::string sharded = {};  ///< the model that ranks can shard; empty: no such options
   bool graph = false;        ///< true if steps are graphs on a GPU, which --show-graph lists
 };
 

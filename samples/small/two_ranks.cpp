@@ -13,7 +13,7 @@ static std::vector<float> trained(int ranks, double* accuracy) {
     const Tensor x = randn({512, 8});
     const Tensor y = argmax(x.slice(1, 0, 3));
     nn::MLP net({8, 32, 3});
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 16}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = 16}});
     dist::distribute(opt, group);
     for (int step = 0; step < 40; ++step) {
       const std::int64_t at = 128 * (step % 4);

@@ -65,7 +65,7 @@ def share_of(n, rank, ranks):
 
 
 def nodes_of(first, last):
-    """How many nodes of the tree are left of quanta [first, last), and how many stand at a time (quanta.h)."""
+    """How many nodes of the tree are left of chunks [first, last), and how many stand at a time (chunks.h)."""
     stack, most = [], 0
     for q in range(first, last):
         most = max(most, len(stack) + 1)
@@ -116,7 +116,7 @@ def reduce_buckets(ranks, buckets, weight_size):
 
 
 def exchange_buckets(ranks, buckets, weight_size, sources):
-    """Every rank gets its part of the buckets of so many ranks that have a quantum (ExactSums::take_bucket). Where
+    """Every rank gets its part of the buckets of so many ranks that have a chunk (ExactSums::take_bucket). Where
     there are no equal parts, buckets go to all, rank by rank."""
     out = []
     for elements in buckets:
@@ -152,45 +152,45 @@ def plain(ranks, elements, tensors, zero=0, weight_size=4, micro_steps=1, bucket
     return out + divided_weights(ranks, buckets, tensors, weight_size, micro_steps, zero)
 
 
-def most_nodes(ranks, quanta):
-    """The most nodes that one rank has left of its quanta."""
-    return max(nodes_of(*share_of(quanta, r, ranks))[0] for r in range(ranks))
+def most_nodes(ranks, chunks):
+    """The most nodes that one rank has left of its chunks."""
+    return max(nodes_of(*share_of(chunks, r, ranks))[0] for r in range(ranks))
 
 
-def sources_of_turns(ranks, quanta):
-    """How many ranks have a quantum in each turn."""
-    shares = [last - first for first, last in (share_of(quanta, r, ranks) for r in range(ranks))]
+def sources_of_turns(ranks, chunks):
+    """How many ranks have a chunk in each turn."""
+    shares = [last - first for first, last in (share_of(chunks, r, ranks) for r in range(ranks))]
     return [sum(n > t for n in shares) for t in range(max(shares))]
 
 
-def exact(ranks, quanta, elements, tensors, zero=0, weight_size=4, buckets=None):
+def exact(ranks, chunks, elements, tensors, zero=0, weight_size=4, buckets=None):
     """A step in exact mode: the nodes' scalars, each node's slices, and the slices of the sum. With stage 2 each
-    quantum's slices go at once, and at the end all receive the sum bucket by bucket, for its norm alone."""
+    chunk's slices go at once, and at the end all receive the sum bucket by bucket, for its norm alone."""
     if ranks == 1:
         return []
     if zero > 1:
         buckets = buckets or even_buckets(elements)
         out = []
-        for sources in sources_of_turns(ranks, quanta):
+        for sources in sources_of_turns(ranks, chunks):
             out += turn(tensors, exchange_buckets(ranks, buckets, weight_size, sources), zero)
         out += [Call("all_gather", "dp", RECORD + tensors)]
         out += [c for b in buckets for c in gather_parts(ranks, b, weight_size, 4)]
-        micro_steps = len(sources_of_turns(ranks, quanta))
+        micro_steps = len(sources_of_turns(ranks, chunks))
         return out + divided_weights(ranks, buckets, tensors, weight_size, micro_steps, zero)
-    part, nodes = ceil_div(elements, ranks), most_nodes(ranks, quanta)
+    part, nodes = ceil_div(elements, ranks), most_nodes(ranks, chunks)
     out = [Call("all_gather", "dp", RECORD + tensors), Call("all_gather", "dp", SUMS * nodes),
            Call("all_to_all", "dp", part, 4, nodes), Call("all_gather", "dp", part, 4)]
     return out + (zero_weights(ranks, elements, weight_size) if zero else [])
 
 
-def additions(ranks, quanta, elements, zero=0):
+def additions(ranks, chunks, elements, zero=0):
     """Exact mode, on the rank that has most to do: bytes of gradients that it adds others to, and bytes that it copies.
-    In its own quanta that is all but the nodes that are left, then its slice of all ranks' nodes. An arena that does
+    In its own chunks that is all but the nodes that are left, then its slice of all ranks' nodes. An arena that does
     not divide by the ranks is copied to memory that does: each node on its way out, and the sum."""
-    if zero > 1 and ranks > 1:  # of all quanta, the part that is kept
+    if zero > 1 and ranks > 1:  # of all chunks, the part that is kept
         part = 4 * ceil_div(elements, ranks)
-        return part * (quanta - 1), part * (quanta + 1)
-    shares = [share_of(quanta, r, ranks) for r in range(ranks)]
+        return part * (chunks - 1), part * (chunks + 1)
+    shares = [share_of(chunks, r, ranks) for r in range(ranks)]
     nodes = [nodes_of(*s)[0] for s in shares]
     within = max(last - first - left for (first, last), left in zip(shares, nodes))
     # On one rank the nodes that are left are added up whole.

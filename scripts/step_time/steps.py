@@ -30,7 +30,7 @@ class Plan:
     batch: int = 1        # samples of all copies in a step
     micro_batch: int = 1  # samples
     zero: int = 0
-    quantum: int = 0      # of exact mode; 0: the ordinary one
+    chunk: int = 0      # of exact mode; 0: the ordinary one
     overlap: bool = False  # what is not built: an exchange of gradients during the last backward pass
 
     @property
@@ -40,17 +40,17 @@ class Plan:
     @property
     def samples(self):
         """Of the copy that has most."""
-        if self.quantum:
-            return calls.ceil_div(self.quanta, self.dp) * self.quantum
+        if self.chunk:
+            return calls.ceil_div(self.chunks, self.dp) * self.chunk
         return calls.ceil_div(self.batch, self.dp)
 
     @property
-    def quanta(self):
-        return calls.ceil_div(self.batch, self.quantum) if self.quantum else 0
+    def chunks(self):
+        return calls.ceil_div(self.batch, self.chunk) if self.chunk else 0
 
     @property
     def micro_steps(self):
-        return calls.ceil_div(self.samples, self.quantum or self.micro_batch)
+        return calls.ceil_div(self.samples, self.chunk or self.micro_batch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +79,13 @@ def state_bytes(model, plan):
     gradients = calls.ceil_div(elements * 4, plan.dp if plan.zero > 1 else 1)
     weights = calls.ceil_div(elements * model.weight_bytes, plan.dp if plan.zero > 2 else 1)
     out = weights + gradients + calls.ceil_div(elements * kept, divided)
-    if plan.quantum and plan.zero > 1 and plan.dp > 1:  # parts of all ranks' quanta
-        most = sum(calls.nodes_of(*calls.share_of(plan.quanta, r, plan.dp))[1] for r in range(plan.dp))
+    if plan.chunk and plan.zero > 1 and plan.dp > 1:  # parts of all ranks' chunks
+        most = sum(calls.nodes_of(*calls.share_of(plan.chunks, r, plan.dp))[1] for r in range(plan.dp))
         out += 4 * calls.ceil_div(elements, plan.dp) * most
-    elif plan.quantum:
-        stacks = {calls.share_of(plan.quanta, r, plan.dp) for r in range(plan.dp)}
+    elif plan.chunk:
+        stacks = {calls.share_of(plan.chunks, r, plan.dp) for r in range(plan.dp)}
         most = max(calls.nodes_of(*share)[1] for share in stacks)
-        slices = calls.most_nodes(plan.dp, plan.quanta) if plan.dp > 1 else 0
+        slices = calls.most_nodes(plan.dp, plan.chunks) if plan.dp > 1 else 0
         out += 4 * elements * (max(most, 1) - 1 + slices)
     return out
 
@@ -97,7 +97,7 @@ def update_bytes(model, plan):
     elements = calls.ceil_div(model.parameters, plan.tp * plan.pp)
     own = calls.ceil_div(elements, plan.dp if plan.zero else 1)
     masters = 8 if model.weight_bytes == 2 else model.weight_bytes  # a master is read and written, a weight too in f32
-    norm = own if plan.zero > 1 and not plan.quantum else elements
+    norm = own if plan.zero > 1 and not plan.chunk else elements
     return 4 * norm + own * (4 + model.weight_bytes + masters + 16)
 
 
@@ -113,8 +113,8 @@ def inside(plan, machine_ranks):
 def exchange_calls(model, plan):
     elements = calls.arena_elements([calls.ceil_div(model.parameters, plan.tp * plan.pp)])
     tensors = calls.ceil_div(model.tensors, plan.pp)
-    if plan.quantum:
-        out = calls.exact(plan.dp, plan.quanta, elements, tensors, plan.zero, model.weight_bytes)
+    if plan.chunk:
+        out = calls.exact(plan.dp, plan.chunks, elements, tensors, plan.zero, model.weight_bytes)
     else:
         out = calls.plain(plan.dp, elements, tensors, plan.zero, model.weight_bytes, plan.micro_steps)
     return out + calls.whole_model(plan.tp * plan.pp)
@@ -130,7 +130,7 @@ def step(model, plan, network, sample, memory_byte):
     def cost(some):
         return sum(network.seconds(c, sizes[c.group], near[c.group]) for c in some)
 
-    micro_batch = plan.quantum or min(plan.micro_batch, max(plan.samples, 1))
+    micro_batch = plan.chunk or min(plan.micro_batch, max(plan.samples, 1))
     passes = micro_batch * sample / (plan.tp * plan.pp) * waits
     tokens = micro_batch * model.length
     activation = tokens * model.width
@@ -149,8 +149,8 @@ def step(model, plan, network, sample, memory_byte):
     gradients = exchange_calls(model, plan)
     elements = calls.ceil_div(model.parameters, plan.tp * plan.pp)
     exchange = cost(gradients)
-    if plan.quantum:  # y += x reads two arrays and writes one, a copy one of each
-        added, copied = calls.additions(plan.dp, plan.quanta, elements, plan.zero)
+    if plan.chunk:  # y += x reads two arrays and writes one, a copy one of each
+        added, copied = calls.additions(plan.dp, plan.chunks, elements, plan.zero)
         exchange += (3 * added + 2 * copied) * memory_byte * waits
     hidden = 0
     if plan.overlap and plan.dp > 1:

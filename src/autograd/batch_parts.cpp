@@ -27,7 +27,7 @@ BatchPartScope::Away::Away(const char* op) {
              "call them outside of run_batch(), or put the modes back before the next layer that "
              "normalises the batch",
              "train() or eval() has changed a module in the function of run_batch(), in which the "
-             "quanta of the batch take turns");
+             "chunks of the batch are interleaved");
   thread_context.batch_part->freeze(false);
 }
 

@@ -28,7 +28,7 @@ class BatchParts {
   struct Place {
     std::shared_ptr<const std::string> layer = {};  ///< name of the layer; one object per layer
     bool backward = false;
-    std::int64_t first = 0;  ///< meetings() before this one, or before that of its forward pass
+    std::int64_t first = 0;  ///< exchanges() before this one, or before that of its forward pass
   };
 
   virtual ~BatchParts() = default;
@@ -36,10 +36,10 @@ class BatchParts {
   /// combine() makes of their numbers; in a dry run returns `numbers`. All parts give equally many
   /// numbers. Throws Error if parts reach places in another order, or if the part has changed state
   /// that the others share (BatchPartScope).
-  virtual std::shared_ptr<const Numbers> meet(const Place& place, Numbers numbers,
-                                              const Combine& combine) = 0;
-  /// Number of meet() calls that all parts have completed.
-  virtual std::int64_t meetings() const noexcept = 0;
+  virtual std::shared_ptr<const Numbers> exchange(const Place& place, Numbers numbers,
+                                                  const Combine& combine) = 0;
+  /// Number of exchange() calls that all parts have completed.
+  virtual std::int64_t exchanges() const noexcept = 0;
   /// Power of two that the gradients of the running part are multiplied by.
   virtual double unit() const noexcept = 0;
   /// Returns true if the running part is the first one of this rank.

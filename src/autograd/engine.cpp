@@ -285,21 +285,21 @@ void Backward::accumulate(int i, const Tensor& contribution) {
   add_into(grad, contribution, beta);
 }
 
-Tensor seed_for(const char* op, const Tensor& output, const Tensor& given) {
+Tensor initial_gradient_for(const char* op, const Tensor& output, const Tensor& given) {
   if (given.defined()) {
     FIRN_CHECK(given.shape() == output.shape() && given.device() == output.device(), op,
-               "give a seed of the output's shape, dtype and device", "seed {} for output {}",
-               describe(given), describe(output));
+               "give an initial gradient of the output's shape, dtype and device",
+               "initial gradient {} for output {}", describe(given), describe(output));
     FIRN_CHECK(given.dtype() == output.dtype(), op,
-               fmt::format("cast it: seed.to(firn::{})", to_string(output.dtype())),
-               "seed {} for output {}", describe(given), describe(output));
+               fmt::format("cast it: gradient.to(firn::{})", to_string(output.dtype())),
+               "initial gradient {} for output {}", describe(given), describe(output));
     return given;
   }
-  FIRN_CHECK(output.numel() == 1, op, "reduce it to a scalar, or give a seed", "{} is not a scalar",
-             describe(output));
-  const Tensor seed = empty(output.shape(), output.dtype(), output.device());
-  kernels::fill(seed.mutable_view(), 1.0, current_stream(seed.device()));
-  return seed;
+  FIRN_CHECK(output.numel() == 1, op, "reduce it to a scalar, or give an initial gradient",
+             "{} is not a scalar", describe(output));
+  const Tensor initial = empty(output.shape(), output.dtype(), output.device());
+  kernels::fill(initial.mutable_view(), 1.0, current_stream(initial.device()));
+  return initial;
 }
 
 std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tensor>& outputs,
@@ -344,9 +344,9 @@ bool has_hooks(const Node& n) noexcept {
 }
 }  // namespace
 
-bool takes_pending_seed(const Tensor& output) noexcept {
+bool takes_pending_gradient(const Tensor& output) noexcept {
   const Node* root = node_of(output);
-  return root && root->takes_pending_seed && !has_hooks(*root) && !root->freed;
+  return root && root->takes_pending_gradient && !has_hooks(*root) && !root->freed;
 }
 
 void await_gradients(const Tensor& output) {
@@ -377,20 +377,20 @@ void await_gradients(const Tensor& output) {
   }
 }
 
-void backward_from(const Tensor& output, const Tensor& seed, const kernels::PendingSeed* pending,
-                   bool retain_graph, bool awaited) {
+void backward_from(const Tensor& output, const Tensor& initial,
+                   const kernels::PendingGradient* pending, bool retain_graph, bool awaited) {
   struct Lend {
     Node* node;
-    Lend(Node* n, const kernels::PendingSeed* p) : node(n) {
-      if (node) node->pending_seed = p;
+    Lend(Node* n, const kernels::PendingGradient* p) : node(n) {
+      if (node) node->pending_gradient = p;
     }
     ~Lend() {
-      if (node) node->pending_seed = nullptr;
+      if (node) node->pending_gradient = nullptr;
       Queue::await_next(false);
     }
   } const lend(pending ? node_of(output) : nullptr, pending);
   Queue::await_next(awaited);
-  backward(output, {.seed = seed, .retain_graph = retain_graph});
+  backward(output, {.initial_gradient = initial, .retain_graph = retain_graph});
 }
 
 }  // namespace autograd
@@ -410,15 +410,15 @@ void backward(const Tensor& output, const BackwardOptions& options) try {
   const NoGrad guard;
   const OpMode::Plain plain;
   const PathScope all(nullptr);
-  const Tensor seed = seed_for("backward", output, options.seed);
+  const Tensor initial = initial_gradient_for("backward", output, options.initial_gradient);
   const runtime::Span span(runtime::SpanKind::phase, "backward");
   Queue queue;
   if (!queue.collects(*root)) {
-    add_to_leaf(static_cast<Leaf&>(*root), seed);
+    add_to_leaf(static_cast<Leaf&>(*root), initial);
     return;
   }
   queue.push(*root);
-  root->grad = seed.detach();
+  root->grad = initial.detach();
   walk(queue, options.retain_graph);
 }
 FIRN_OUT_OF_MEMORY("backward")

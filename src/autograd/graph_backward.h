@@ -97,6 +97,6 @@ void run_hooks(const Node& n, Tensor& gradient, std::uint64_t pass, bool in_grap
 
 /// Returns `given` if it fits the output as its initial gradient, or 1 for an output of one
 /// element.
-Tensor seed_for(const char* op, const Tensor& output, const Tensor& given);
+Tensor initial_gradient_for(const char* op, const Tensor& output, const Tensor& given);
 
 }  // namespace firn::autograd

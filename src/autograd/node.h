@@ -34,7 +34,7 @@
 #include "tensor/impl.h"
 
 namespace firn::kernels {
-struct PendingSeed;
+struct PendingGradient;
 }
 
 namespace firn::autograd {
@@ -153,8 +153,8 @@ class Node : public GraphNode {
   std::uint32_t place = 0;
   Ref<Segment> segment;
   /// True if its backward function can compute the initial gradient of the output in its own launch
-  /// (Backward::pending_seed).
-  bool takes_pending_seed = false;
+  /// (Backward::pending_gradient).
+  bool takes_pending_gradient = false;
   /// Sum of WeightModes::changes() over the leaves among its inputs when it was recorded.
   std::uint32_t weights_shown = 0;
 
@@ -174,7 +174,7 @@ class Node : public GraphNode {
   Device device;
   MemoryFormat format = MemoryFormat::contiguous;
   Tensor grad;  ///< gradient that the running backward collects; empty outside of one
-  const kernels::PendingSeed* pending_seed = nullptr;  ///< owned by the running backward
+  const kernels::PendingGradient* pending_gradient = nullptr;  ///< owned by the running backward
   const void* pass = nullptr;    ///< running backward that has the node in its queue or runs it
   std::unique_ptr<Hooks> hooks;  ///< null until the first hook is added
 
@@ -282,8 +282,10 @@ class Backward {
   /// Resets the leaves whose gradient began in the backward function, after that has thrown.
   void take_back_begun() noexcept;
   /// If not null, the backward function must compute this initial gradient into grad(), which is
-  /// uninitialised. Null unless the node has set takes_pending_seed.
-  const kernels::PendingSeed* pending_seed() const noexcept { return node_.pending_seed; }
+  /// uninitialised. Null unless the node has set takes_pending_gradient.
+  const kernels::PendingGradient* pending_gradient() const noexcept {
+    return node_.pending_gradient;
+  }
 
  private:
   Node& node_;
@@ -370,13 +372,14 @@ std::uint64_t passes_begun() noexcept;
 
 /// Returns true if backward_from() accepts a pending initial gradient for `output`. A node with
 /// hooks does not, because hooks read that gradient before the node's backward function runs.
-bool takes_pending_seed(const Tensor& output) noexcept;
-/// Runs backward() from `output` with the initial gradient `seed`. With `pending`, the node of
-/// `output` computes `seed`; takes_pending_seed(output) must hold. Without it `seed` is computed
-/// already. With `awaited`, await_gradients() was called, and collectors are notified when a leaf
-/// is complete.
-void backward_from(const Tensor& output, const Tensor& seed, const kernels::PendingSeed* pending,
-                   bool retain_graph, bool awaited = false);
+bool takes_pending_gradient(const Tensor& output) noexcept;
+/// Runs backward() from `output` with the initial gradient `initial`. With `pending`, the node of
+/// `output` computes `initial`; takes_pending_gradient(output) must hold. Without it `initial` is
+/// computed already. With `awaited`, await_gradients() was called, and collectors are notified when
+/// a leaf is complete.
+void backward_from(const Tensor& output, const Tensor& initial,
+                   const kernels::PendingGradient* pending, bool retain_graph,
+                   bool awaited = false);
 
 /// Counts in Leaf::awaited the nodes behind `output` that may add to a leaf. It counts only for
 /// leaves that have a collector and take gradients now.

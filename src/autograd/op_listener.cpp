@@ -92,8 +92,8 @@ void OpListener::stop() noexcept {
   prune();
 }
 
-void tell_listeners(const char* op, std::span<const Tensor* const> operands,
-                    const Tensor& output) try {
+void notify_listeners(const char* op, std::span<const Tensor* const> operands,
+                      const Tensor& output) try {
   for (int i = thread_context.op_mode.listeners; i-- > thread_context.op_mode.first;) {
     OpListener::Place& place = *thread_context.listeners->places[static_cast<std::size_t>(i)];
     const std::lock_guard lock(place.mutex);

@@ -87,6 +87,7 @@ class AutocastScope {
 };
 
 /// Notifies the listeners of this thread of an op.
-void tell_listeners(const char* op, std::span<const Tensor* const> operands, const Tensor& output);
+void notify_listeners(const char* op, std::span<const Tensor* const> operands,
+                      const Tensor& output);
 
 }  // namespace firn::autograd

@@ -4,10 +4,10 @@
 
 namespace firn::autograd {
 
-void add_lender(const std::shared_ptr<Lender*>& self) {
+void add_scope_listener(const std::shared_ptr<ScopeListener*>& self) {
   static thread_local Reading of_thread;
-  std::erase_if(of_thread.lenders, [](const auto& lender) { return lender.expired(); });
-  of_thread.lenders.push_back(self);
+  std::erase_if(of_thread.listeners, [](const auto& listener) { return listener.expired(); });
+  of_thread.listeners.push_back(self);
   thread_context.reading = &of_thread;
 }
 

@@ -10,36 +10,37 @@
 
 namespace firn::autograd {
 
-class Lender {
+class ScopeListener {
  public:
   /// Called when the scopes of this depth and deeper ones end. Depth 0 is outside of all scopes,
   /// and ends when the next outermost scope begins.
   virtual void end_of_scope(int depth) noexcept = 0;
 
  protected:
-  ~Lender() = default;
+  ~ScopeListener() = default;
 };
 
 struct Reading {
   int depth = 0;
-  std::vector<std::weak_ptr<Lender*>> lenders;  ///< lenders of this thread; some may be gone
+  std::vector<std::weak_ptr<ScopeListener*>>
+      listeners;  ///< listeners of this thread; some may be gone
 
-  void tell_end() noexcept {
-    for (const auto& lender : lenders)
-      if (const auto alive = lender.lock()) (*alive)->end_of_scope(depth);
+  void notify_end() noexcept {
+    for (const auto& listener : listeners)
+      if (const auto alive = listener.lock()) (*alive)->end_of_scope(depth);
   }
   void begin() noexcept {
-    if (depth == 0) tell_end();
+    if (depth == 0) notify_end();
     ++depth;
   }
   void end() noexcept {
-    tell_end();
+    notify_end();
     --depth;
   }
 };
 
-/// Notifies the lender of the scopes of this thread as long as `self` lives.
-void add_lender(const std::shared_ptr<Lender*>& self);
+/// Notifies the listener of the scopes of this thread as long as `self` lives.
+void add_scope_listener(const std::shared_ptr<ScopeListener*>& self);
 
 class ReadingScope {
  public:
@@ -55,7 +56,7 @@ class ReadingScope {
   ReadingScope& operator=(const ReadingScope&) = delete;
 
  private:
-  Reading* reading_;  ///< null if no lender was added before this scope began
+  Reading* reading_;  ///< null if no listener was added before this scope began
 };
 
 }  // namespace firn::autograd

@@ -187,7 +187,7 @@ bool needs_recording(const std::vector<Tensor>& inputs) noexcept {
 namespace {
 
 void watch_all(const char* op, std::span<const Tensor* const> inputs, const Tensor& output) {
-  tell_listeners(op, inputs, output);
+  notify_listeners(op, inputs, output);
   if (thread_context.op_mode.anomaly) check_finite(op, "forward", output);
 }
 

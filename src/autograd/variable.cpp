@@ -83,7 +83,7 @@ Tensor Tensor::grad() const {
   if (!leaf) return {};
   FIRN_CHECK(!leaf->collector || leaf->arena.defined() || leaf->touched == 0, "grad",
              "a hook (add_hook) is given this rank's gradient; or set DistributeOptions::zero to 1",
-             "the gradient of {} is divided over ranks", describe(*this));
+             "the gradient of {} is sharded over ranks", describe(*this));
   if (leaf->arena.defined()) return leaf->touched ? leaf->arena : Tensor();
   return leaf->collected;
 }
@@ -101,7 +101,7 @@ void Tensor::set_grad(const Tensor& g) const {
              "return the gradient from the hook, or call it after backward() has returned",
              "the backward() of the optimizer that trains {} is running", describe(*this));
   FIRN_CHECK(!leaf->collector, "set_grad", "set DistributeOptions::zero to 1",
-             "the gradient of {} is divided over ranks", describe(*this));
+             "the gradient of {} is sharded over ranks", describe(*this));
   autograd::keep_if_planned(*leaf);
   if (!leaf->arena.defined()) {
     leaf->collected = !g.defined() ? g : g.dtype() == dtype() ? g.detach() : copy_of(g, dtype());

@@ -29,10 +29,9 @@ LoaderOptions checked(LoaderOptions o) {
   FIRN_CHECK(o.bad_sample == BadSample::fail && !o.pad && !o.collate, kOp,
              "use a Loader, or leave the samples out with a Subset",
              "BadSample::skip, pad and collate have no meaning here");
-  FIRN_CHECK(o.group.size() == 1 && o.quantum == 1, kOp,
+  FIRN_CHECK(o.group.size() == 1 && o.chunk == 1, kOp,
              "take whole batches on every rank: run_batch() divides them",
-             "a group of {} ranks and a quantum of {} have no meaning here", o.group.size(),
-             o.quantum);
+             "a group of {} ranks and a chunk of {} have no meaning here", o.group.size(), o.chunk);
   return checked_options(kOp, std::move(o));
 }
 

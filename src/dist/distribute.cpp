@@ -16,7 +16,7 @@
 
 #include "autograd/peers.h"
 #include "base/check.h"
-#include "dist/beside.h"
+#include "dist/overlap.h"
 #include "dist/step/model.h"
 #include "dist/step/overlapped.h"
 #include "dist/step/sharded.h"
@@ -26,7 +26,7 @@
 #include "kernels/value_hash.h"
 #include "optim/impl.h"
 #include "optim/report/describe.h"
-#include "optim/store/division.h"
+#include "optim/store/sharding.h"
 
 namespace firn::dist {
 namespace {
@@ -41,7 +41,7 @@ class GroupPeers final : public autograd::Peers {
         host_(group_.host()),
         failed_(zeros({1}, DType::u8, Device::cpu())),
         all_failed_(zeros({group_.size()}, DType::u8, Device::cpu())),
-        beside_(overlaps ? exchange_beside(group_) : nullptr) {}
+        overlap_(overlaps ? start_overlap(group_) : nullptr) {}
 
   int rank() const noexcept override { return group_.rank(); }
   int size() const noexcept override { return group_.size(); }
@@ -49,12 +49,12 @@ class GroupPeers final : public autograd::Peers {
     group_of(part).all_gather(part, all);
   }
   void all_reduce(const Tensor& x) const override { group_of(x).all_reduce(x); }
-  bool overlaps() const noexcept override { return beside_ != nullptr; }
-  void begin_all_reduce(const Tensor& x) const override { beside_->begin_all_reduce(x); }
+  bool overlaps() const noexcept override { return overlap_ != nullptr; }
+  void begin_all_reduce(const Tensor& x) const override { overlap_->begin_all_reduce(x); }
   void begin(std::function<void(const Peers&)> calls) const override {
-    beside_->begin([calls = std::move(calls)](const Group& group) { calls(GroupPeers(group)); });
+    overlap_->begin([calls = std::move(calls)](const Group& group) { calls(GroupPeers(group)); });
   }
-  void end() const override { beside_->end(); }
+  void end() const override { overlap_->end(); }
   void reduce_scatter(const Tensor& x) const override {
     const std::int64_t part = x.numel() / size();
     group_of(x).reduce_scatter(x, x.as_strided({part}, {1}, rank() * part));
@@ -84,8 +84,8 @@ class GroupPeers final : public autograd::Peers {
   }
 
   Group group_, host_;
-  Tensor failed_, all_failed_;      ///< u8: outcomes of this rank, and of all ranks
-  std::unique_ptr<Beside> beside_;  ///< null: sums are exchanged before the rank goes on
+  Tensor failed_, all_failed_;        ///< u8: outcomes of this rank, and of all ranks
+  std::unique_ptr<Overlap> overlap_;  ///< null: sums are exchanged before the rank goes on
 };
 
 /// Runs `function`, which needs no other rank. If it throws on one rank, all ranks throw.
@@ -228,10 +228,10 @@ void require_one_device(const optim::OptimizerImpl& impl, const Group& group) {
 /// Throws Error for an overlap that no group can have.
 void check_overlap(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
   if (!options.overlap.value_or(false)) return;
-  FIRN_CHECK(impl.options.exact.quantum == 0 || options.zero == 3, kOp,
+  FIRN_CHECK(impl.options.exact.chunk == 0 || options.zero == 3, kOp,
              "leave DistributeOptions::overlap out",
-             "overlap is set, and exact mode adds quanta of {} samples up in its own order",
-             impl.options.exact.quantum);
+             "overlap is set, and exact mode adds chunks of {} samples up in its own order",
+             impl.options.exact.chunk);
   FIRN_CHECK(options.zero != 2, kOp, "leave DistributeOptions::overlap out",
              "overlap is set, and ZeRO stage 2 exchanges gradients within the pass");
 }
@@ -240,8 +240,8 @@ void check_overlap(const optim::OptimizerImpl& impl, const DistributeOptions& op
 bool overlaps(const optim::OptimizerImpl& impl, const Group& group,
               const DistributeOptions& options) {
   // With sharded weights, the next ones are gathered ahead of time.
-  const bool has_use = options.zero == 3 || (impl.options.exact.quantum == 0 && options.zero < 2);
-  const bool can = has_use && can_exchange_beside(group);
+  const bool has_use = options.zero == 3 || (impl.options.exact.chunk == 0 && options.zero < 2);
+  const bool can = has_use && can_overlap(group);
   if (!options.overlap) return can && GroupAccess::transport(group)->is_far();
   if (!*options.overlap) return false;
   FIRN_CHECK(can, kOp, "ask MPI_Init_thread() for MPI_THREAD_MULTIPLE",
@@ -268,8 +268,8 @@ void begin(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
              "distribute() within a plan, which changes nothing");
   FIRN_CHECK(options.zero >= 0 && options.zero <= 3, kOp, "0, 1, 2 or 3", "ZeRO stage {}",
              options.zero);
-  FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
-             "the optimizer's state is divided over {} ranks already",
+  FIRN_CHECK(!impl.store.sharded(), kOp, "make a new optimizer, and load a saved run into it",
+             "the optimizer's state is sharded over {} ranks already",
              impl.extension->copies()->size());
 }
 
@@ -279,14 +279,14 @@ std::unique_ptr<optim::ReplicatedStep> step_with(optim::OptimizerImpl& impl,
                                                  const std::shared_ptr<const GroupPeers>& copies,
                                                  const std::shared_ptr<const GroupPeers>& model,
                                                  int zero, std::int64_t number) {
-  std::shared_ptr<optim::ParamStore::Division> division;
+  std::shared_ptr<optim::ParamStore::Sharding> sharding;
   if (zero > 0 && copies->size() > 1)
     autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), model.get()}, [&] {
-      division = impl.store.prepare_division(zero, copies->rank(), copies->size());
+      sharding = impl.store.prepare_division(zero, copies->rank(), copies->size());
     });
-  if (division) impl.store.divide(*division);
-  division.reset();
-  if (impl.store.gradients_divided())
+  if (sharding) impl.store.divide(*sharding);
+  sharding.reset();
+  if (impl.store.gradients_sharded())
     return std::make_unique<optim::ShardedStep>(impl, copies, number);
   if (copies->overlaps()) return std::make_unique<optim::OverlappedStep>(impl, copies, number);
   return std::make_unique<optim::ReplicatedStep>(impl, copies, number);
@@ -294,7 +294,7 @@ std::unique_ptr<optim::ReplicatedStep> step_with(optim::OptimizerImpl& impl,
 
 void set_ranks(optim::OptimizerImpl& impl, std::unique_ptr<optim::StepExtension> ranks) {
   impl.set_ranks(std::move(ranks));
-  if (impl.store.gradients_divided() && impl.options.keep_accumulator)
+  if (impl.store.gradients_sharded() && impl.options.keep_accumulator)
     impl.copy = optim::reserve_copy(impl);
 }
 
@@ -303,14 +303,14 @@ void set_ranks(optim::OptimizerImpl& impl, std::unique_ptr<optim::StepExtension>
 /// Throws Error if a rule needs the whole of a sharded parameter: its norm, or its rows and
 /// columns.
 void require_elementwise(const optim::OptimizerImpl& impl,
-                         const std::vector<std::uint8_t>& divided) {
+                         const std::vector<std::uint8_t>& sharded) {
   for (const kernels::OptimizerArena& a : impl.store.arenas()) {
     const bool whole = std::holds_alternative<math::Replace>(a.rule) ||
                        std::visit([](const auto& r) { return math::has_trust_ratio(r); }, a.rule);
     for (std::int64_t i = 0; whole && i < a.chunk_pieces[a.chunks]; ++i) {
       const auto p = static_cast<std::size_t>(a.pieces[i].parameter);
-      FIRN_CHECK(!divided[p], kOp, "train it with AdamW, Adam, SGD or another elementwise rule",
-                 "{} is divided over ranks, and the rule of {} needs the whole parameter",
+      FIRN_CHECK(!sharded[p], kOp, "train it with AdamW, Adam, SGD or another elementwise rule",
+                 "{} is sharded over ranks, and the rule of {} needs the whole parameter",
                  impl.store.label(p), impl.store.op());
     }
   }
@@ -335,22 +335,22 @@ std::vector<optim::NamedState> some_of(const std::vector<optim::NamedState>& sta
 /// Returns kind_of() with a line for each parameter that says if it is sharded.
 std::string kind_of_part(const optim::Optimizer& optimizer,
                          const std::vector<optim::NamedState>& state,
-                         const std::vector<std::uint8_t>& divided,
+                         const std::vector<std::uint8_t>& sharded,
                          const DistributeOptions& options) {
   std::string out = kind_of(optimizer, state, options);
-  for (std::size_t i = 0; i < divided.size(); ++i)
-    out += fmt::format("\nparameter {} is {}", i, divided[i] ? "divided" : "whole");
+  for (std::size_t i = 0; i < sharded.size(); ++i)
+    out += fmt::format("\nparameter {} is {}", i, sharded[i] ? "divided" : "whole");
   return out;
 }
 
 /// Throws Error for options that a mesh with a sharded model does not support.
 void check_mesh(const optim::OptimizerImpl& impl, const Mesh& mesh,
                 const DistributeOptions& options) {
-  FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
+  FIRN_CHECK(impl.options.exact.chunk == 0, kOp, "leave StepOptions::exact out",
              "exact mode works with copies of the model, and a copy has {} ranks",
              mesh.copy().size());
   FIRN_CHECK(!options.overlap.value_or(false), kOp, "leave DistributeOptions::overlap out",
-             "overlap is set, and {} ranks divide a model, which exchange sums within the pass",
+             "overlap is set, and {} ranks share a model, which exchange sums within the pass",
              mesh.copy().size());
   FIRN_CHECK(options.zero < 2 || mesh.pp().size() == 1, kOp, "set DistributeOptions::zero to 1",
              "ZeRO stage {} exchanges gradients in each micro-step, and a pipeline of {} stages "
@@ -394,7 +394,7 @@ void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
                       const DistributeOptions& options) {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   std::vector<optim::NamedState> state;
-  std::vector<std::uint8_t> divided;
+  std::vector<std::uint8_t> sharded;
   std::shared_ptr<const GroupPeers> copies, rest;
   on_every_rank(mesh.all(), [&] {
     begin(impl, options);
@@ -402,25 +402,25 @@ void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
     check_mesh(impl, mesh, options);
     state = optimizer.state();
     for (const Tensor& p : optimizer.parameters())
-      divided.push_back(mesh.tp().size() > 1 && is_divided(p));
-    require_elementwise(impl, divided);
+      sharded.push_back(mesh.tp().size() > 1 && is_sharded(p));
+    require_elementwise(impl, sharded);
     copies = std::make_shared<const GroupPeers>(mesh.dp());
     rest = std::make_shared<const GroupPeers>(mesh.copy());
   });
   const auto is_whole = [&](const optim::NamedState& s) {
     const std::int64_t p = parameter_of(s.name);
-    return p < 0 || !divided[static_cast<std::size_t>(p)];
+    return p < 0 || !sharded[static_cast<std::size_t>(p)];
   };
   const Group host = mesh.all().host();
   require_no_cycles(host, impl);
   // Stages have different parameters; shards and copies of a stage have equal lists.
   require_alike(host, kind_of(optimizer, {}, options));
   for (const Group& same : {mesh.dp(), mesh.tp()})
-    require_alike(same.host(), kind_of_part(optimizer, state, divided, options));
+    require_alike(same.host(), kind_of_part(optimizer, state, sharded, options));
   make_equal(mesh.pp(), some_of(state, is_of_optimizer), options);
   make_equal(mesh.tp(), some_of(state, is_whole), options);
   make_equal(mesh.dp(), state, options);
-  optim::ModelRanks model(rest, mesh.tp().size(), std::move(divided), impl.store.device());
+  optim::ModelRanks model(rest, mesh.tp().size(), std::move(sharded), impl.store.device());
   auto step = step_with(impl, copies, rest, options.zero, number_of_all(host));
   set_ranks(impl, std::make_unique<optim::ModelStep>(impl, std::move(step), std::move(model)));
 }
@@ -433,7 +433,7 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
     const auto& store = optim::OptimizerAccess::impl(optimizer).store;
     const std::vector<Tensor> parameters = optimizer.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      FIRN_CHECK(!is_divided(parameters[i]), kOp, "give the mesh: distribute(optimizer, mesh)",
+      FIRN_CHECK(!is_sharded(parameters[i]), kOp, "give the mesh: distribute(optimizer, mesh)",
                  "this rank has a part of {}, and a group does not say who has the rest",
                  store.label(i));
   });
@@ -447,18 +447,18 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
 }
 FIRN_OUT_OF_MEMORY("distribute")
 
-void mark_divided(const Tensor& parameter) {
-  require_defined("mark_divided", parameter);
+void mark_sharded(const Tensor& parameter) {
+  require_defined("mark_sharded", parameter);
   if (runtime::planning() && !parameter.storage()->is_of_plan())
     runtime::at_dry_end(
-        &parameter.impl()->divided,
-        [parameter, before = parameter.impl()->divided] { parameter.impl()->divided = before; });
-  parameter.impl()->divided = true;
+        &parameter.impl()->sharded,
+        [parameter, before = parameter.impl()->sharded] { parameter.impl()->sharded = before; });
+  parameter.impl()->sharded = true;
 }
 
-bool is_divided(const Tensor& parameter) {
-  require_defined("is_divided", parameter);
-  return parameter.impl()->divided;
+bool is_sharded(const Tensor& parameter) {
+  require_defined("is_sharded", parameter);
+  return parameter.impl()->sharded;
 }
 
 }  // namespace firn::dist

@@ -89,13 +89,13 @@ void run(Transport& transport, const Call& call, const Tensor& from, const Tenso
 }
 
 /// Returns one direction of a message with rank `peer`, after checking it.
-Talk talk_of(const char* op, const Group& group, const Tensor& x, int peer, CallKind kind) {
+Message message_of(const char* op, const Group& group, const Tensor& x, int peer, CallKind kind) {
   check_tensor(op, x, group.device());
   FIRN_CHECK(peer >= 0 && peer < group.size(), op, "ranks count from 0", "rank {} of {} ranks",
              peer, group.size());
   FIRN_CHECK(peer != group.rank(), op, "copy_() copies within a rank",
              "a message of rank {} to itself", peer);
-  Talk out{.call = {.kind = kind, .dtype = x.dtype(), .root = peer, .count = x.numel()}};
+  Message out{.call = {.kind = kind, .dtype = x.dtype(), .root = peer, .count = x.numel()}};
   if (kind == CallKind::send) {
     out.from = x.view().data;
   } else {
@@ -105,12 +105,12 @@ Talk talk_of(const char* op, const Group& group, const Tensor& x, int peer, Call
   return out;
 }
 
-void talk(Transport& transport, std::span<const Talk> talks,
-          std::initializer_list<const Tensor*> tensors) {
+void exchange_messages(Transport& transport, std::span<const Message> messages,
+                       std::initializer_list<const Tensor*> tensors) {
   if (runtime::dry_run()) return;
   const runtime::Span span(runtime::SpanKind::phase, "message");
   try {
-    transport.talk(talks);
+    transport.exchange_messages(messages);
   } catch (...) {
     if (transport.keeps_memory())
       for (const Tensor* t : tensors) t->storage()->retain();
@@ -249,25 +249,25 @@ Group Group::split(int color, int key) const try {
 FIRN_OUT_OF_MEMORY("split")
 
 void Group::send(const Tensor& x, int to) const try {
-  const Talk talks[] = {talk_of("send", *this, x, to, CallKind::send)};
-  talk(*transport_, talks, {&x});
+  const Message messages[] = {message_of("send", *this, x, to, CallKind::send)};
+  exchange_messages(*transport_, messages, {&x});
 }
 FIRN_OUT_OF_MEMORY("send")
 
 void Group::recv(const Tensor& x, int from) const try {
-  const Talk talks[] = {talk_of("recv", *this, x, from, CallKind::recv)};
-  talk(*transport_, talks, {&x});
+  const Message messages[] = {message_of("recv", *this, x, from, CallKind::recv)};
+  exchange_messages(*transport_, messages, {&x});
   x.storage()->bump_version("recv");
 }
 FIRN_OUT_OF_MEMORY("recv")
 
 void Group::send_recv(const Tensor& x, int to, const Tensor& y, int from) const try {
   constexpr const char* kOp = "send_recv";
-  const Talk talks[] = {talk_of(kOp, *this, x, to, CallKind::send),
-                        talk_of(kOp, *this, y, from, CallKind::recv)};
+  const Message messages[] = {message_of(kOp, *this, x, to, CallKind::send),
+                              message_of(kOp, *this, y, from, CallKind::recv)};
   FIRN_CHECK(!share_memory(x.view(), y.view()), kOp, "give a tensor of its own",
              "{} and {} have memory in common", describe(x), describe(y));
-  talk(*transport_, talks, {&x, &y});
+  exchange_messages(*transport_, messages, {&x, &y});
   y.storage()->bump_version(kOp);
 }
 FIRN_OUT_OF_MEMORY("send_recv")

@@ -32,7 +32,9 @@ class LocalTransport final : public Transport {
   void run(const Call& call, const void* from, void* to) override {
     world_->run(rank_, call, from, to);
   }
-  void talk(std::span<const Talk> talks) override { world_->talk(rank_, talks); }
+  void exchange_messages(std::span<const Message> messages) override {
+    world_->exchange_messages(rank_, messages);
+  }
   void give_up(std::string_view why) noexcept override { world_->give_up(rank_, why); }
   bool is_concurrent() const noexcept override { return true; }
   std::shared_ptr<Transport> split(const SplitPart& part) override {

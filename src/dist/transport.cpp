@@ -58,8 +58,8 @@ void throw_unlike(int rank, const Call& own, const Call& other, std::span<const 
                       : "both ranks give tensors of one dtype and number of elements");
 }
 
-void Transport::talk(std::span<const Talk> talks) {
-  detail::fail(to_string(talks.front().call.kind), "use collectives",
+void Transport::exchange_messages(std::span<const Message> messages) {
+  detail::fail(to_string(messages.front().call.kind), "use collectives",
                "groups of kind \"{}\" have no messages between two ranks", kind());
 }
 

@@ -76,7 +76,7 @@ struct SplitPart {
 };
 
 /// One direction of a message: `call` is a send of `from`, or a recv into `to`.
-struct Talk {
+struct Message {
   Call call;
   const void* from = nullptr;
   void* to = nullptr;
@@ -112,7 +112,7 @@ class Transport {
   /// Sends, receives, or does both at once: at most one message of each kind. Returns when the
   /// others have the messages or, between processes, when the memory may be used again. Throws
   /// RankError, std::bad_alloc. The default throws Error: this kind of group has no messages.
-  virtual void talk(std::span<const Talk> talks);
+  virtual void exchange_messages(std::span<const Message> messages);
   /// Returns this rank's end of its part of the group. All ranks have agreed on the split, and each
   /// calls this for its part. The default throws Error: this kind of group cannot be split.
   virtual std::shared_ptr<Transport> split(const SplitPart& part);

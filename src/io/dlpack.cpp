@@ -141,8 +141,8 @@ Managed* give(const char* op, const Tensor& t, void* stream) {
              "{} requires a gradient, and another library does not compute it", describe(t));
   const TensorImpl& impl = *t.impl();
   const Device device = impl.storage->device();
-  FIRN_CHECK(!impl.storage->is_lent(), op, "give a clone()",
-             "the memory of {} comes and goes, since ranks divide the weights", describe(t));
+  FIRN_CHECK(!impl.storage->is_provided(), op, "give a clone()",
+             "the memory of {} comes and goes, since ranks shard the weights", describe(t));
   FIRN_CHECK(!runtime::dry_run(), op, "call it outside of the step that is planned",
              "{} has no elements in a plan", describe(t));
   runtime::refuse_capture(op, device, "another library cannot wait for the recorded work");

@@ -76,7 +76,7 @@ class Separation final : public MemberVisitor {
     if (!copy.defined()) {
       copy = Buffer(t);
       if (t.requires_grad()) copy.set_requires_grad();
-      copy.impl()->divided = t.impl()->divided;
+      copy.impl()->sharded = t.impl()->sharded;
       made_.insert(copy.impl());
     }
     t = copy;

@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "firn/optim/whole_weights.h"
+#include "firn/optim/gathered_weights.h"
 #include "kernels/copy.h"
 #include "optim/impl.h"
 
@@ -17,10 +17,10 @@ std::vector<Tensor> ema(const Optimizer& optimizer) try {
 }
 FIRN_OUT_OF_MEMORY("the averages of weights")
 
-WholeWeights::WholeWeights(const Optimizer& optimizer) try {
+GatheredWeights::GatheredWeights(const Optimizer& optimizer) try {
   held_ = OptimizerAccess::impl(optimizer).extension->hold_weights();
 }
-FIRN_OUT_OF_MEMORY("WholeWeights")
+FIRN_OUT_OF_MEMORY("GatheredWeights")
 
 struct AveragedWeights::State {
   struct Kept {

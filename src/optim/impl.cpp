@@ -37,8 +37,8 @@ StepOptions settle(const std::string& op, StepOptions o, const std::vector<Group
   }
   require_option(op.c_str(), "ema", o.ema, 0, 1, "0.999 is usual, 0 keeps no average");
   FIRN_CHECK(o.max_skips >= 0, op, "0 means no limit", "max_skips is {}", o.max_skips);
-  FIRN_CHECK(o.exact.quantum >= 0, op, "0 switches exact mode off", "a quantum of {} samples",
-             o.exact.quantum);
+  FIRN_CHECK(o.exact.chunk >= 0, op, "0 switches exact mode off", "a chunk of {} samples",
+             o.exact.chunk);
   if (o.scaler.defined()) {
     FIRN_CHECK(o.loss_scale.kind() == LossScale::Kind::automatic, op, "set one of them",
                "both loss_scale and scaler are set");
@@ -70,7 +70,7 @@ math::StepPolicy step_policy(const StepOptions& o, const RunSetup& run,
                        .scale = policy_of(o.loss_scale),
                        .average = run.average,
                        .maximize = o.maximize};
-  out.norm_by_chunk = o.exact.quantum > 0;
+  out.norm_by_chunk = o.exact.chunk > 0;
   for (const GroupSetup& g : groups) {
     const double scale = std::max({1.0, g.lr_scale, g.lr_scale * g.other_lr_scale});
     const double most = any_in_f32(g.parameters) ? math::kLargestRate : math::kLargestRateInF64;
@@ -110,7 +110,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
   notes.no_scale_chosen = !step.scaler.defined() &&
                           step.loss_scale.kind() == LossScale::Kind::automatic &&
                           options.loss_scale.kind() == LossScale::Kind::none;
-  if (options.exact.quantum > 0) add_exact_mode(*this);
+  if (options.exact.chunk > 0) add_exact_mode(*this);
   if (options.keep_accumulator) copy = reserve_copy(*this);
 }
 
@@ -120,7 +120,7 @@ Optimizer::Impl::~Impl() {
   FIRN_CHECK(passes == 0, store.op(), "keep the optimizer until backward() has returned",
              "it is destroyed while a backward pass of its cycle is running");
   try {
-    members.tell_waiting(store.step_state().view());
+    members.notify_waiting(store.step_state().view());
     drop_members();
   } catch (const std::exception&) {  // NOLINT: the device is lost, or there is no memory
   }
@@ -128,7 +128,7 @@ Optimizer::Impl::~Impl() {
 
 void Optimizer::Impl::set_ranks(std::unique_ptr<StepExtension> ranks) {
   if (!ranks) ranks = std::make_unique<StepExtension>(*this);
-  if (options.exact.quantum > 0)
+  if (options.exact.chunk > 0)
     extension->extend(std::move(ranks));
   else
     extension = std::move(ranks);
@@ -149,20 +149,20 @@ void Optimizer::Impl::check_ready() {
       "no step");
   FIRN_CHECK(!notes.averaged, store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
-  if (!runtime::dry_run()) members.tell_waiting(store.step_state().view());
+  if (!runtime::dry_run()) members.notify_waiting(store.step_state().view());
   store.check_parameters();
   store.show_training_weights();
   extension->take_over_weights();
   store.adopt_weights();
 }
 
-math::SeedSums Optimizer::Impl::seed_sums() const {
-  math::SeedSums out;
+math::LossSums Optimizer::Impl::loss_sums() const {
+  math::LossSums out;
   copy_bytes(&out, Device::cpu(), store.step_state().impl()->data(), store.device(), sizeof(out));
   return out;
 }
 
-void Optimizer::Impl::set_seed_sums(const math::SeedSums& sums) const {
+void Optimizer::Impl::set_loss_sums(const math::LossSums& sums) const {
   copy_bytes(store.step_state().impl()->data(), store.device(), &sums, Device::cpu(), sizeof(sums));
 }
 

@@ -146,10 +146,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   void no_samples();
   /// Does the part that all micro-steps begin with.
   void begin_micro_step();
-  /// Reads the sums that the kernels have formed over the cycle. This and set_seed_sums() wait for
+  /// Reads the sums that the kernels have formed over the cycle. This and set_loss_sums() wait for
   /// the device.
-  math::SeedSums seed_sums() const;
-  void set_seed_sums(const math::SeedSums& sums) const;
+  math::LossSums loss_sums() const;
+  void set_loss_sums(const math::LossSums& sums) const;
 
   /// From now on `ranks` make the step; null: this process alone. Exact mode stays first in the
   /// list.

@@ -21,7 +21,7 @@ autograd::StepRanks ranks_of(const Optimizer& optimizer) {
   return impl_of(optimizer).extension->ranks();
 }
 bool weights_sharded(const Optimizer& optimizer) {
-  return impl_of(optimizer).store.weights_divided();
+  return impl_of(optimizer).store.weights_sharded();
 }
 
 void part_of_cycle(Optimizer& optimizer, const std::function<void()>& part) {

@@ -45,13 +45,13 @@ FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::no_samples() try {
   impl().require_outside_cycle("no_samples()");
-  FIRN_CHECK(impl().options.exact.quantum == 0, impl().store.op(),
+  FIRN_CHECK(impl().options.exact.chunk == 0, impl().store.op(),
              "call run_batch() with the samples of all ranks",
              "no_samples() in exact mode, which knows the samples of each rank");
-  FIRN_CHECK(!impl().store.weights_divided(), impl().store.op(),
+  FIRN_CHECK(!impl().store.weights_sharded(), impl().store.op(),
              "call run_batch() with the samples of all ranks, or backward() with the sum of a loss "
              "times 0 and weight 0",
-             "a micro-step without samples, and weights are divided: this rank has to run what the "
+             "a micro-step without samples, and weights are sharded: this rank has to run what the "
              "others run");
   impl().no_samples();
 }
@@ -149,7 +149,7 @@ FIRN_OUT_OF_MEMORY("refresh_masters")
 
 std::vector<NamedState> Optimizer::state() const try {
   Impl& i = impl();
-  FIRN_CHECK(!i.store.divided(), i.store.op(), "io::save_run() saves all of it",
+  FIRN_CHECK(!i.store.sharded(), i.store.op(), "io::save_run() saves all of it",
              "each rank has a part of the state alone");
   std::vector<NamedState> out;
   for (StateEntry& e : state_of(i, nullptr)) out.push_back({e.name, e.tensor});

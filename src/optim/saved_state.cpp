@@ -61,7 +61,7 @@ void adopt_state(OptimizerImpl& impl) {
 std::vector<StateEntry> state_of(OptimizerImpl& impl, const autograd::Peers* peers) {
   impl.store.show_training_weights();
   adopt_gradients(impl);
-  impl.store.ledger().tell_device(impl.store.memory(), impl.store.stream());
+  impl.store.ledger().report_to_device(impl.store.memory(), impl.store.stream());
   impl.extension->take_over_weights();
   auto out = impl.store.state(peers, !impl.extension->in_batch().random);
   out.push_back({"cycle", impl.progress_memory});

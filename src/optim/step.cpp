@@ -21,7 +21,7 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   const GradientsOfPass gradients(*this);
   const bool first = at.micro_steps == 0;
   micro_step([&] {
-    const kernels::PendingSeed pending = kernels::pending_seed(
+    const kernels::PendingGradient pending = kernels::pending_gradient(
         store.memory(), policy, gradient.mutable_view(), sum.view(),
         weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
     extension->run_pass({*this, sum, gradient, pending, first, pass.retain_graph});
@@ -56,7 +56,7 @@ void Optimizer::Impl::no_samples() {
   const Tensor gradient = zeros({}, DType::f32, store.device());
   const Tensor loss = zeros({}, DType::f32, store.device());
   micro_step([&] {
-    const kernels::PendingSeed pending = kernels::pending_seed(
+    const kernels::PendingGradient pending = kernels::pending_gradient(
         store.memory(), policy, gradient.mutable_view(), loss.view(), ConstView{});
     extension->run_pass({*this, {}, gradient, pending, true, false});
   });
@@ -80,7 +80,7 @@ StepReport Optimizer::Impl::flush(Partial partial) {
 }
 
 void Optimizer::Impl::zero_grad() {
-  members.tell_waiting(store.step_state().view());
+  members.notify_waiting(store.step_state().view());
   on_host(*this, [](Impl& i) {
     if (!cycle_is_empty(i)) about_to_change_cycle(i);
   });
@@ -115,34 +115,34 @@ StepReport Optimizer::Impl::end_cycle() {
   compute_rules();
   commit(true);
   const StepReport report = report_of_cycle();
-  tell_listener(*this, report);
+  notify_listener(*this, report);
   check_skips(*this);
   warn_if_unreached(*this, reached);
   return report;
 }
 
 bool Optimizer::Impl::decide() {
-  const bool any = tell_gradients(*this);
+  const bool any = report_gradients(*this);
   if (!notes.warned_unheld) notes.unheld = at.micro_steps > 0 ? store.unheld() : std::string();
   extension->decide();
   return at.micro_steps == 0 || any;
 }
 
 void Optimizer::Impl::compute_rules() {
-  const WholeUpdates& whole = store.whole();
-  if (whole.empty()) return;
+  const NonElementwiseUpdates& updates = store.non_elementwise();
+  if (updates.empty()) return;
   const auto compute = [&] {
     extension->together([&] {
-      whole.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());
+      updates.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());
     });
   };
-  whole.spoils_gradients() ? overwrite_gradients(*this, compute) : compute();
+  updates.spoils_gradients() ? overwrite_gradients(*this, compute) : compute();
 }
 
 void Optimizer::Impl::commit(bool moves_scale) {
   const kernels::StepMemory memory = store.memory();
   const Stream stream = store.stream();
-  store.whole().commit(memory, store.ledger(), stream);
+  store.non_elementwise().commit(memory, store.ledger(), stream);
   kernels::optim_trust_ratios(memory, store.update_arenas(), stream);
   kernels::optim_update(memory, store.update_arenas(), policy, moves_scale, stream);
   extension->publish_weights();

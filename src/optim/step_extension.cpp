@@ -28,7 +28,7 @@ void Pass::run(bool awaited) const {
 void Pass::run_at_once() const {
   // In a cycle's first pass no arena holds a gradient, so the loss may compute the initial
   // gradient.
-  const bool in_pass = first_ && autograd::takes_pending_seed(output_);
+  const bool in_pass = first_ && autograd::takes_pending_gradient(output_);
   if (!in_pass) begin();
   const autograd::CycleScope cycle(step_);
   autograd::backward_from(output_, gradient_, in_pass ? &pending_ : nullptr, retain_graph_);
@@ -55,14 +55,14 @@ Share StepExtension::share_of(std::int64_t n) const noexcept {
   return peers ? firn::share_of(n, peers->rank(), peers->size()) : Share{0, n};
 }
 
-void StepExtension::restore_totals(const std::function<math::SeedSums()>& before) const {
+void StepExtension::restore_totals(const std::function<math::LossSums()>& before) const {
   if (runtime::dry_run() || step.hooks.capturing()) return;
   if (step.at.micro_steps == 0 && !step.now.failed()) return;
-  math::SeedSums sums = step.seed_sums();
-  const math::SeedSums earlier = before();
+  math::LossSums sums = step.loss_sums();
+  const math::LossSums earlier = before();
   sums.weight_total = earlier.weight_total;
   sums.loss_total = earlier.loss_total;
-  step.set_seed_sums(sums);
+  step.set_loss_sums(sums);
 }
 
 // ---- Micro-steps ----

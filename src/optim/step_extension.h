@@ -29,7 +29,7 @@ class Pass {
   /// `output` is the sum of a loss, or undefined if this process has no samples. `gradient` is
   /// memory for its initial gradient, which `pending` computes. `first` says that the cycle has had
   /// no pass.
-  Pass(OptimizerImpl& step, Tensor output, Tensor gradient, const kernels::PendingSeed& pending,
+  Pass(OptimizerImpl& step, Tensor output, Tensor gradient, const kernels::PendingGradient& pending,
        bool first, bool retain_graph)
       : step_(step),
         output_(std::move(output)),
@@ -54,7 +54,7 @@ class Pass {
  private:
   OptimizerImpl& step_;
   Tensor output_, gradient_;
-  kernels::PendingSeed pending_;
+  kernels::PendingGradient pending_;
   bool first_, retain_graph_;
 };
 
@@ -183,7 +183,7 @@ class StepExtension {
  protected:
   StepExtension& next() const noexcept { return *next_; }
   /// Removes the losses of a dropped cycle from the totals, which become those of before().
-  void restore_totals(const std::function<math::SeedSums()>& before) const;
+  void restore_totals(const std::function<math::LossSums()>& before) const;
 
   OptimizerImpl& step;
 

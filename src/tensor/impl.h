@@ -30,7 +30,7 @@ class TensorImpl : public RefCounted {
     memory::pool_release(p, bytes);
   }
 
-  /// Throws if the memory is absent and cannot be fetched (Storage::lend()).
+  /// Throws if the memory is absent and cannot be fetched (Storage::set_provider()).
   void* data() const {
     if (storage->is_absent()) [[unlikely]]
       storage->fetch();
@@ -42,7 +42,7 @@ class TensorImpl : public RefCounted {
   Strides strides;
   std::int64_t offset;  ///< elements from the storage's start
   DType dtype;
-  /// True for a parameter of which this rank has one shard (dist::mark_divided).
+  /// True for a parameter of which this rank has one shard (dist::mark_sharded).
   bool divided = false;
   /// Set on tensors that require a gradient: the op that made them, or their leaf node.
   Ref<GraphNode> node;

@@ -336,7 +336,7 @@ TEST_CASE("alloc_sweep: a cycle with BatchNorm that can be retried", "[host]") {
   CHECK(sweep(work, Fails::heap_for_good) > 10);
 }
 
-TEST_CASE("alloc_sweep: exact mode whose quanta meet in a BatchNorm of the whole batch", "[host]") {
+TEST_CASE("alloc_sweep: exact mode whose chunks meet in a BatchNorm of the whole batch", "[host]") {
   const Threads one(1);
   const auto work = training<optim::AdamW, RunBatch>(
       [] {
@@ -344,7 +344,7 @@ TEST_CASE("alloc_sweep: exact mode whose quanta meet in a BatchNorm of the whole
             nn::Linear(6, 8), nn::BatchNorm1d(8, {.accumulation = nn::BatchNormMode::whole_batch}),
             nn::ReLU(), nn::Linear(8, 4));
       },
-      optim::AdamWOptions{.lr = 0.01}, {.clip_norm = 1, .exact = {.quantum = 1}}, {8, 6});
+      optim::AdamWOptions{.lr = 0.01}, {.clip_norm = 1, .exact = {.chunk = 1}}, {8, 6});
   CHECK(sweep(work, Fails::heap) > 10);
   CHECK(sweep(work, Fails::heap_for_good, 3) > 5);
   CHECK(sweep(work, Fails::blocks) > 5);

@@ -206,7 +206,7 @@ TEST_CASE("attention: a bias in any layout, and sizes of 0") {
     const Tensor q = make(x.q, c.q_shape(), f32), k = make(x.k, c.k_shape(), f32),
                  v = make(x.v, c.v_shape(), f32);
     const Tensor o = attention(q, k, v, {.bias = bias});
-    backward(o, {.seed = make(x.dout, c.o_shape(), f32)});
+    backward(o, {.initial_gradient = make(x.dout, c.o_shape(), f32)});
     return values_of(o);
   };
   for (const Layout layout :
@@ -235,13 +235,14 @@ TEST_CASE("attention: the bias alone may take a gradient, which adds up over cal
   const Tensor q = make(x.q, c.q_shape()), k = make(x.k, c.k_shape()), v = make(x.v, c.v_shape());
   const Tensor bias = make(c.bias, c.bias_shape).set_requires_grad();
   for (int i = 0; i < 3; ++i)
-    backward(attention(q, k, v, {.bias = bias}), {.seed = make(x.dout, c.o_shape())});
+    backward(attention(q, k, v, {.bias = bias}), {.initial_gradient = make(x.dout, c.o_shape())});
   std::vector<double> want = once.dbias;
   for (double& g : want) g *= 3;
   expect_close("dbias", values_of(bias.grad()), want, 1e-13);
   // And without a gradient of its own it gives the others theirs.
   const Tensor keys = make(x.k, c.k_shape()).set_requires_grad();
-  backward(attention(q, keys, v, {.bias = bias.detach()}), {.seed = make(x.dout, c.o_shape())});
+  backward(attention(q, keys, v, {.bias = bias.detach()}),
+           {.initial_gradient = make(x.dout, c.o_shape())});
   expect_same("dk", values_of(keys.grad()), once.dk);
 }
 
@@ -255,7 +256,8 @@ TEST_CASE("attention: one tensor as queries, keys, values and bias gets the sum 
     c.bias_shape = c.q_shape();
     const AttentionResults want = reference(c, x);
     const Tensor t = make(x.q, c.q_shape(), dtype).set_requires_grad();
-    backward(attention(t, t, t, {.bias = t}), {.seed = make(x.dout, c.o_shape(), dtype)});
+    backward(attention(t, t, t, {.bias = t}),
+             {.initial_gradient = make(x.dout, c.o_shape(), dtype)});
     std::vector<double> sum = want.dq;
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += want.dk[i] + want.dv[i] + want.dbias[i];
     CHECK(relative_error(values_of(t.grad()), sum) <= (dtype == f64 ? 1e-14 : 2e-6));
@@ -296,7 +298,7 @@ TEST_CASE("attention: the gradient of a bias takes no memory but itself", "[host
   const std::size_t before = memory_stats().total.current;
   reset_peak_memory();
   const Tensor o = attention(q, q, q, {.window = 64, .bias = bias});
-  backward(o, {.seed = ones(o.shape())});
+  backward(o, {.initial_gradient = ones(o.shape())});
   const std::size_t extra = memory_stats().total.peak - before;
   CHECK(extra <= bias.bytes() + 3 * o.bytes() + (std::size_t{8} << 20));
 }

@@ -171,8 +171,8 @@ TEST_CASE("ALiBi in 16 bits: a bias in f32 keeps its bits under autocast") {
   const Tensor want = composed(q64, k64, v64, masked_fill(wide(bias), later, -HUGE_VAL));
   CHECK(relative_error(values_of(o), values_of(want)) <= 0.005);
   const Tensor seed = random_tensor(o.shape(), 5).to(bf16);
-  backward(o, {.seed = seed});
-  backward(want, {.seed = seed.to(f64)});
+  backward(o, {.initial_gradient = seed});
+  backward(want, {.initial_gradient = seed.to(f64)});
   CHECK(relative_error(values_of(q.grad()), values_of(q64.grad())) <= 0.01);
   CHECK(relative_error(values_of(k.grad()), values_of(k64.grad())) <= 0.01);
   CHECK(relative_error(values_of(v.grad()), values_of(v64.grad())) <= 0.01);

@@ -82,7 +82,7 @@ TEST_CASE("attention: cuDNN reads and writes views [batch, n, heads, d] of a fus
     const Tensor o = attention(part(0, heads), part(heads, key_heads),
                                part(heads + key_heads, key_heads), {.causal = true});
     const Tensor rows = reshape(transpose(o, 1, 2), {b, n, heads * d});
-    backward(rows, {.seed = seed});
+    backward(rows, {.initial_gradient = seed});
     return std::vector<std::vector<double>>{values_of(rows), values_of(qkv.grad())};
   };
   const auto own = run(AttentionPath::own), by_cudnn = run(AttentionPath::cudnn);
@@ -109,7 +109,7 @@ TEST_CASE("attention: each pass understands the other way's log_sum_exp", "[gpu]
       o = attention(q, k, v);
     }
     const Path scope(back);
-    backward(o, {.seed = make(x.dout, c.o_shape(), f16)});
+    backward(o, {.initial_gradient = make(x.dout, c.o_shape(), f16)});
     return AttentionResults{values_of(o), {}, {}, values_of(v.grad())};
   };
   const AttentionResults want = run(AttentionPath::own, AttentionPath::own);
@@ -166,7 +166,7 @@ struct Dispatch {
     const auto options = options_of(c, generator);
     Tensor o;
     const auto forward = [&] { o = attention(q, k, v, options); };
-    const auto back = [&] { backward(o, {.seed = seed, .retain_graph = true}); };
+    const auto back = [&] { backward(o, {.initial_gradient = seed, .retain_graph = true}); };
     const auto runs = [](const auto& work) {
       const auto graph = memory::CapturedGraph::capture(default_device(), work);
       const auto& names = graph->names();

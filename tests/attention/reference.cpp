@@ -166,7 +166,7 @@ AttentionResults run_attention(const AttentionCase& c, const AttentionValues& x,
   const Tensor o = attention(q, k, v, options);
   CHECK(o.shape() == c.o_shape());
   CHECK(o.dtype() == dtype);
-  backward(o, {.seed = make(x.dout, c.o_shape(), dtype)});
+  backward(o, {.initial_gradient = make(x.dout, c.o_shape(), dtype)});
   return {values_of(o), values_of(q.grad()), values_of(k.grad()), values_of(v.grad()),
           bias.defined() ? values_of(bias.grad()) : std::vector<double>()};
 }
@@ -194,7 +194,7 @@ AttentionResults run_composed(const AttentionCase& c, const AttentionValues& x, 
   }
   const Tensor p = softmax(where(mask, scores, -std::numeric_limits<double>::infinity()));
   const Tensor o = matmul(p, repeat(v, c.dv));
-  backward(o, {.seed = make(x.dout, c.o_shape(), dtype)});
+  backward(o, {.initial_gradient = make(x.dout, c.o_shape(), dtype)});
   return {values_of(o), values_of(q.grad()), values_of(k.grad()), values_of(v.grad()),
           bias.defined() ? values_of(bias.grad()) : std::vector<double>()};
 }

@@ -50,7 +50,7 @@ TEST_CASE("rope: values and gradients beside the formula, for every layout and d
           CHECK(y.dtype() == dtype);
           const double bound = dtype == f64 ? 1e-13 : dtype == f32 ? 2e-6 : 0.01;
           expect_close("value", values_of(y), turned(x, shape, positions, 500, interleaved), bound);
-          backward(y, {.seed = make(seed, shape, dtype, layout)});
+          backward(y, {.initial_gradient = make(seed, shape, dtype, layout)});
           for (std::int64_t& p : positions) p = -p;  // the inverse
           expect_close("gradient", values_of(t.grad()),
                        turned(seed, shape, positions, 500, interleaved), bound);

@@ -34,7 +34,7 @@ TEST_CASE("attention: views of a fused projection are not copied, nor is the res
     CHECK(transpose(o, 1, 2).is_contiguous() == views);
     const Tensor rows = reshape(transpose(o, 1, 2), {b, n, heads * d});
     if (views) CHECK(rows.storage() == o.storage());
-    backward(rows, {.seed = make(seed, {b, n, heads * d}, f32)});
+    backward(rows, {.initial_gradient = make(seed, {b, n, heads * d}, f32)});
     return std::vector<std::vector<double>>{values_of(rows), values_of(qkv.grad())};
   };
   const auto viewed = run(true), copied = run(false);
@@ -54,7 +54,7 @@ TEST_CASE("attention: operands of any layout, and a gradient of any strides") {
     const Tensor k = make(x.k, c.k_shape(), f32, layout).set_requires_grad();
     const Tensor v = make(x.v, c.v_shape(), f32, layout).set_requires_grad();
     const Tensor o = attention(q, k, v);
-    backward(o, {.seed = make(x.dout, c.o_shape(), f32, layout)});
+    backward(o, {.initial_gradient = make(x.dout, c.o_shape(), f32, layout)});
     expect_same("o", values_of(o), want.o);
     expect_same("dq", values_of(q.grad()), want.dq);
     expect_same("dk", values_of(k.grad()), want.dk);
@@ -77,7 +77,7 @@ TEST_CASE("attention: one tensor as q, k and v gets the sum of the three gradien
     const AttentionResults want = reference(c, x);
     const Tensor t = make(x.q, c.q_shape(), dtype).set_requires_grad();
     const Tensor o = attention(t, t, t, {.causal = true});
-    backward(o, {.seed = make(x.dout, c.o_shape(), dtype)});
+    backward(o, {.initial_gradient = make(x.dout, c.o_shape(), dtype)});
     std::vector<double> sum = want.dq;
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += want.dk[i] + want.dv[i];
     CHECK(relative_error(values_of(t.grad()), sum) <= (dtype == f64   ? 1e-14
@@ -86,7 +86,8 @@ TEST_CASE("attention: one tensor as q, k and v gets the sum of the three gradien
     // And k and v alone.
     const Tensor q = make(x.q, c.q_shape(), dtype).set_requires_grad();
     const Tensor kv = make(x.q, c.q_shape(), dtype).set_requires_grad();
-    backward(attention(q, kv, kv, {.causal = true}), {.seed = make(x.dout, c.o_shape(), dtype)});
+    backward(attention(q, kv, kv, {.causal = true}),
+             {.initial_gradient = make(x.dout, c.o_shape(), dtype)});
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = want.dk[i] + want.dv[i];
     CHECK(relative_error(values_of(kv.grad()), sum) <= (dtype == f64   ? 1e-14
                                                         : dtype == f32 ? 2e-6
@@ -106,9 +107,9 @@ TEST_CASE("attention: gradients add up over calls, passes and a retained graph")
   const Tensor k = make(x.k, c.k_shape()).set_requires_grad();
   const Tensor v = make(x.v, c.v_shape()).set_requires_grad();
   const Tensor o = attention(q, k, v), seed = make(x.dout, c.o_shape());
-  backward(o, {.seed = seed, .retain_graph = true});
-  backward(o, {.seed = seed});
-  backward(attention(q, k, v) + attention(q, k, v), {.seed = seed});
+  backward(o, {.initial_gradient = seed, .retain_graph = true});
+  backward(o, {.initial_gradient = seed});
+  backward(attention(q, k, v) + attention(q, k, v), {.initial_gradient = seed});
   const auto four_times = [](std::vector<double> g) {
     for (double& e : g) e *= 4;
     return g;
@@ -116,7 +117,7 @@ TEST_CASE("attention: gradients add up over calls, passes and a retained graph")
   CHECK(relative_error(values_of(q.grad()), four_times(once.dq)) <= 1e-14);
   CHECK(relative_error(values_of(k.grad()), four_times(once.dk)) <= 1e-14);
   CHECK(relative_error(values_of(v.grad()), four_times(once.dv)) <= 1e-14);
-  CHECK_THROWS_AS(backward(o, {.seed = seed}), Error);
+  CHECK_THROWS_AS(backward(o, {.initial_gradient = seed}), Error);
 }
 
 TEST_CASE("attention: only the gradients that are asked for") {
@@ -128,7 +129,7 @@ TEST_CASE("attention: only the gradients that are asked for") {
     Tensor in[] = {make(x.q, c.q_shape(), f32), make(x.k, c.k_shape(), f32),
                    make(x.v, c.v_shape(), f32)};
     in[which].set_requires_grad();
-    backward(attention(in[0], in[1], in[2]), {.seed = make(x.dout, c.o_shape(), f32)});
+    backward(attention(in[0], in[1], in[2]), {.initial_gradient = make(x.dout, c.o_shape(), f32)});
     for (int i = 0; i < 3; ++i) CHECK(in[i].grad().defined() == (i == which));
     expect_same("gradient", values_of(in[which].grad()),
                 all_of(all)[static_cast<std::size_t>(which) + 1]);
@@ -183,7 +184,7 @@ TEST_CASE("attention: memory grows with the sequence, not with its square", "[ho
     {
       // The window makes it fast; nothing that is allocated depends on it.
       const Tensor o = attention(q, k, v, {.causal = true, .window = 128});
-      backward(o, {.seed = ones(shape, dtype)});
+      backward(o, {.initial_gradient = ones(shape, dtype)});
     }
     const std::size_t extra = memory_stats().total.peak - before;
     CHECK(extra <= 2 * 4 * q.bytes() + (std::size_t{16} << 20));
@@ -262,7 +263,7 @@ TEST_CASE("attention: a checkpoint that computes it again gives the same gradien
   };
   const Tensor seed = make(x.dout, c.o_shape(), f32);
   const Tensor plain = make(x.q, c.q_shape(), f32).set_requires_grad();
-  backward(part(plain), {.seed = seed});
+  backward(part(plain), {.initial_gradient = seed});
   const Tensor t = make(x.q, c.q_shape(), f32).set_requires_grad();
   Tensor y;
   {
@@ -273,11 +274,11 @@ TEST_CASE("attention: a checkpoint that computes it again gives the same gradien
     const Tensor again = b.saved[0].detach().set_requires_grad();
     {
       const EnableGrad guard;
-      backward(part(again), {.seed = b.grad});
+      backward(part(again), {.initial_gradient = b.grad});
     }
     return std::vector<Tensor>{again.grad()};
   });
-  backward(y, {.seed = seed});
+  backward(y, {.initial_gradient = seed});
   expect_same("gradient", values_of(t.grad()), values_of(plain.grad()));
 }
 
@@ -296,7 +297,7 @@ TEST_CASE("attention: autocast runs it in 16 bits, and gradients of f32 operands
     CHECK(to_string(trace.ops().back()) == "attention bf16 bf16 bf16 -> bf16");
   }
   CHECK(o.dtype() == bf16);
-  backward(o, {.seed = make(x.dout, c.o_shape(), bf16)});
+  backward(o, {.initial_gradient = make(x.dout, c.o_shape(), bf16)});
   CHECK(q.grad().dtype() == f32);
   const AttentionResults want = reference(c, x);
   CHECK(relative_error(values_of(q.grad()), want.dq) <= 0.01);
@@ -307,7 +308,7 @@ TEST_CASE("attention: autocast runs it in 16 bits, and gradients of f32 operands
     const Autocast guard(bf16);
     o = attention(t, t, t);
   }
-  backward(o, {.seed = make(x.dout, c.o_shape(), bf16)});
+  backward(o, {.initial_gradient = make(x.dout, c.o_shape(), bf16)});
   AttentionValues same = x;
   same.k = same.v = same.q;
   const AttentionResults three = reference(c, same);

@@ -59,7 +59,7 @@ TEST_CASE(
       const Autocast guard(lower);
       const Tensor y = linear(input, weight, b);
       CHECK(y.dtype() == lower);
-      backward(y, {.seed = make(dy, {64, 16}, lower)});
+      backward(y, {.initial_gradient = make(dy, {64, 16}, lower)});
     }
     CHECK(weight.grad().dtype() == f32);
     CHECK(b.grad().dtype() == f32);
@@ -92,7 +92,7 @@ TEST_CASE("[S26] an optimizer's arena takes the f32 sums over micro-batches unde
     const Values x = rng.uniforms(6 * 12, -1, 1), dy = rng.uniforms(6 * 8, -1, 1);
     const Autocast guard(f16);
     const Tensor y = linear(make(x, {6, 12}, f32), weight);
-    backward(y, {.seed = make(dy, {6, 8}, f16)});
+    backward(y, {.initial_gradient = make(dy, {6, 8}, f16)});
     const Values part = product(rounded(dy, f16), rounded(x, f16), 6, 8, 12);
     for (std::size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
   }
@@ -110,7 +110,7 @@ TEST_CASE(
     const Autocast guard(f16);
     const Tensor y = matmul(left, transpose(right, 0, 1));
     REQUIRE(y.dtype() == f16);
-    backward(y, {.seed = make(dy, {3, 5, 6}, f16)});
+    backward(y, {.initial_gradient = make(dy, {3, 5, 6}, f16)});
   }
   const Values low = rounded(dy, f16);
   const Values db = product(low, rounded(a, f16), 15, 6, 4);
@@ -150,7 +150,7 @@ TEST_CASE("[S26] gradients come back in each tensor's own dtype, by every policy
       std::optional<Autocast> guard;
       if (!cast_up) guard.emplace(f16);
       const Tensor z = op(x, y);
-      backward(z, {.seed = full(z.shape(), 1, z.dtype())});
+      backward(z, {.initial_gradient = full(z.shape(), 1, z.dtype())});
       CHECK(x.grad().dtype() == x.dtype());
       CHECK(y.grad().dtype() == f32);
       return std::pair(values_of(x.grad()), values_of(y.grad()));

@@ -131,7 +131,7 @@ Curve run_training(std::optional<DType> mode, double scale) {
     }
     curve.losses.push_back(loss.item());
     const Tensor mean = loss.mean();
-    backward(mean, {.seed = full({}, scale)});
+    backward(mean, {.initial_gradient = full({}, scale)});
     const NoGrad guard;
     std::size_t i = 0;
     for (const Tensor& p : net.parameters()) {

@@ -25,7 +25,7 @@ Tensor checkpoint(const Part& part, const std::vector<Tensor>& inputs) {
     for (const Tensor& t : b.saved) again.push_back(t.detach().set_requires_grad());
     {
       const EnableGrad guard;
-      backward(part(again), {.seed = b.grad});
+      backward(part(again), {.initial_gradient = b.grad});
     }
     for (const Tensor& t : again) grads.push_back(t.grad());
     return grads;
@@ -135,7 +135,7 @@ TEST_CASE("EnableGrad: a hook runs a backward() of its own", "[autograd]") {
     CHECK_FALSE(g.requires_grad());
     return Tensor();
   });
-  backward(y, {.seed = make({5, 7}, {2})});
+  backward(y, {.initial_gradient = make({5, 7}, {2})});
   CHECK(inner == Values{75, 147});
   CHECK(values_of(x.grad()) == Values{20, 42});
   CHECK(grad_enabled());

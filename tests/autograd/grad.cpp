@@ -49,12 +49,13 @@ TEST_CASE("grad() equals backward(), and leaves no gradient behind") {
   for (const bool create_graph : {false, true}) {
     const std::vector<Tensor> got =
         grad({y, sum(h)}, {h, y},
-             {.seeds = {seed, {}}, .create_graph = create_graph, .retain_graph = true});
+             {.initial_gradients = {seed, {}}, .create_graph = create_graph, .retain_graph = true});
     expect_close("dh", values_of(got[0].detach()),
                  values_of((2.0 * h * unsqueeze(seed, 1) + 1.0).detach()), 1e-14);
     expect_same("dy", values_of(got[1].detach()), {1, 2, 3});
     const std::vector<Tensor> twice = grad(
-        {y, y}, {h}, {.seeds = {seed, seed}, .create_graph = create_graph, .retain_graph = true});
+        {y, y}, {h},
+        {.initial_gradients = {seed, seed}, .create_graph = create_graph, .retain_graph = true});
     expect_close("twice", values_of(twice[0].detach()),
                  values_of((4.0 * h * unsqueeze(seed, 1)).detach()), 1e-14);
     const std::vector<Tensor> none =
@@ -72,10 +73,12 @@ TEST_CASE("grad() refuses what has no answer, naming it", "[host]") {
   says("input 0, [3] f64 cpu, requires no gradient", [&] { grad({y}, {zeros({3}, f64)}); });
   says("output 0, [] f64 cpu, requires no gradient", [&] { grad({y.detach()}, {x}); });
   says("is not a scalar", [&] { grad({square(x)}, {x}); });
-  says("1 seeds for 2 outputs", [&] { grad({y, y}, {x}, {.seeds = {Tensor()}}); });
+  says("1 initial gradients for 2 outputs", [&] {
+    grad({y, y}, {x}, {.initial_gradients = {Tensor()}});
+  });
   says("0 outputs and 1 inputs", [&] { grad({}, {x}); });
-  says("seed [2] f64 cpu for output [] f64 cpu",
-       [&] { grad({y}, {x}, {.seeds = {zeros({2}, f64)}}); });
+  says("initial gradient [2] f64 cpu for output [] f64 cpu",
+       [&] { grad({y}, {x}, {.initial_gradients = {zeros({2}, f64)}}); });
   says("median has no second derivative", [&] { grad({median(x)}, {x}, {.create_graph = true}); });
   grad({y}, {x});
   says("an earlier backward() freed", [&] { grad({y}, {x}); });

@@ -125,9 +125,9 @@ TEST_CASE("backward: a second pass without retain_graph names the op and the way
 TEST_CASE("backward: with retain_graph the pass can be repeated and adds up", "[autograd]") {
   Tensor x = leaf({2});
   const Tensor y = exp(square(x));
-  backward(y, {.seed = {}, .retain_graph = true});
+  backward(y, {.initial_gradient = {}, .retain_graph = true});
   const double once = x.grad().item();
-  backward(y, {.seed = {}, .retain_graph = true});
+  backward(y, {.initial_gradient = {}, .retain_graph = true});
   CHECK(x.grad().item() == 2 * once);
   y.backward();
   CHECK(x.grad().item() == 3 * once);
@@ -156,9 +156,11 @@ TEST_CASE("backward: a non-scalar needs a seed of its shape", "[autograd][host]"
   Tensor x = leaf({1, 2});
   const Tensor y = x * 2;
   CHECK(error_of([&] { y.backward(); }) ==
-        "[backward] [2] f64 cpu is not a scalar; hint: reduce it to a scalar, or give a seed");
-  CHECK(holds(error_of([&] { backward(y, {.seed = make({1}, {1})}); }), "seed [1] f64 cpu"));
-  backward(y, {.seed = make({1, 10}, {2})});
+        "[backward] [2] f64 cpu is not a scalar; hint: reduce it to a scalar, or give an initial "
+        "gradient");
+  CHECK(holds(error_of([&] { backward(y, {.initial_gradient = make({1}, {1})}); }),
+              "initial gradient [1] f64 cpu"));
+  backward(y, {.initial_gradient = make({1, 10}, {2})});
   CHECK(values_of(x.grad()) == Values{2, 20});
 }
 
@@ -197,9 +199,9 @@ TEST_CASE("backward: the seed is not changed", "[autograd]") {
   Tensor x = leaf({1, 2});
   const Tensor seed = make({3, 4}, {2});
   const Tensor y = x + x;
-  backward(y, {.seed = seed});
+  backward(y, {.initial_gradient = seed});
   CHECK(values_of(seed) == Values{3, 4});
-  backward(x, {.seed = seed});  // a leaf itself
+  backward(x, {.initial_gradient = seed});  // a leaf itself
   CHECK(values_of(x.grad()) == Values{9, 12});
   CHECK(values_of(seed) == Values{3, 4});
 }

@@ -48,7 +48,7 @@ TEST_CASE("hook: on a leaf that has some of its gradient already, it waits for t
     return Tensor();
   });
   const Tensor loss = sum(h) + sum(x * x);
-  backward(loss, {.seed = {}, .retain_graph = true});
+  backward(loss, {.initial_gradient = {}, .retain_graph = true});
   CHECK(seen.empty());
   CHECK(values_of(x.grad()) == Values{5});
   backward(sum(x * x + x), {});

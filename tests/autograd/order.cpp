@@ -94,7 +94,7 @@ TEST_CASE("order: with retain_graph a node runs once and its hook sees the whole
   });
   const Tensor loss = sum(square(h)) + sum(f(h));
   for (int pass = 1; pass <= 2; ++pass) {
-    backward(loss, {.seed = {}, .retain_graph = true});
+    backward(loss, {.initial_gradient = {}, .retain_graph = true});
     REQUIRE(seen.size() == static_cast<std::size_t>(pass));
     CHECK(seen.back() == Values{2 + direct[0], 4 + direct[1]});
   }

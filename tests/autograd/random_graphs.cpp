@@ -149,7 +149,7 @@ class Program {
     if (nodes.empty()) return;
     std::vector<int> before;
     for (const auto& h : hooks_) before.push_back(h->calls);
-    backward(root, {.seed = ones(root.shape(), f64), .retain_graph = retain});
+    backward(root, {.initial_gradient = ones(root.shape(), f64), .retain_graph = retain});
     for (std::size_t i = 0; i < hooks_.size(); ++i)
       if (hooks_[i]->calls - before[i] != (nodes.contains(hooks_[i]->node) ? 1 : 0))
         fault += "a hook ran " + std::to_string(hooks_[i]->calls - before[i]) + " times; ";

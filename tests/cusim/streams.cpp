@@ -149,7 +149,7 @@ cudaError_t push(cudaStream_t stream, Work work) {
   }
   stream->queue.push_back(std::move(work));
   if (!config().lazy_streams) drain_all();
-  tell_waiting();
+  notify_waiting();
   return cudaSuccess;
 }
 
@@ -178,12 +178,12 @@ void wait_until(const std::function<bool()>& done) {
     news().wait_for(runtime_lock(), std::chrono::milliseconds(20));
   }
 }
-void tell_waiting() noexcept { news().notify_all(); }
+void notify_waiting() noexcept { news().notify_all(); }
 
 cudaStream_t library_stream() { return new_stream(cudaStreamNonBlocking, 0); }
 void append(cudaStream_t stream, std::function<void()> work) {
   stream->queue.push_back({cudaGraphNodeTypeKernel, std::move(work), "library"});
-  tell_waiting();
+  notify_waiting();
 }
 std::uint64_t random_below(std::uint64_t n) { return random_number() % n; }
 

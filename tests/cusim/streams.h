@@ -93,7 +93,7 @@ void wait_until(const std::function<bool()>& done);
 /// Whether nothing is queued on the device.
 bool is_idle(int device);
 /// Something has happened that a thread in wait_until() may wait for.
-void tell_waiting() noexcept;
+void notify_waiting() noexcept;
 /// A stream of a library, and work for it that runs in the drain under way, or in the next.
 cudaStream_t library_stream();
 void append(cudaStream_t stream, std::function<void()> work);

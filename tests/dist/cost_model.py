@@ -40,8 +40,8 @@ def run(*command, status=0, **more):
 # ---- Formulas ----
 
 def formulas():
-    expect(calls.nodes_of(4, 7) == (2, 2) and calls.nodes_of(0, 4) == (1, 3), "nodes of quanta 0 to 6 on two ranks")
-    expect([calls.share_of(7, r, 3) for r in range(3)] == [(0, 3), (3, 5), (5, 7)], "shares of 7 quanta")
+    expect(calls.nodes_of(4, 7) == (2, 2) and calls.nodes_of(0, 4) == (1, 3), "nodes of chunks 0 to 6 on two ranks")
+    expect([calls.share_of(7, r, 3) for r in range(3)] == [(0, 3), (3, 5), (5, 7)], "shares of 7 chunks")
     expect(calls.arena_elements([112, 16, 48, 3]) == 112 + 16 + 48 + 16, "parameters begin at cache lines")
 
     # What four ranks do not show: how pieces are cut for very many.
@@ -92,7 +92,7 @@ def formulas():
 
     script = ROOT / "scripts/step-time"
     for wrong, says in ((["--ranks", "3", "--model", "gpt-124m", "--tp", "2"], "3 ranks are no copies of 2 * 1 ranks"),
-                        (["--ranks", "2", "--model", "gpt-124m", "--quantum", "2", "--tp", "2"], "exact mode"),
+                        (["--ranks", "2", "--model", "gpt-124m", "--chunk", "2", "--tp", "2"], "exact mode"),
                         (["--ranks", "0", "--model", "gpt-124m"], "not positive"),
                         (["--ranks", "2"], "give --model"),
                         (["--model", "gpt-124m", "--width", "7"], "--model says"),
@@ -125,7 +125,7 @@ def expected_calls(plan, numels, rank):
     ranks = (plan["dp"], elements, tensors, plan["zero"], plan["weight"])
     buckets = calls.buckets_of(numels, plan["weight"], plan.get("bucket", calls.BUCKET))
     if plan["mode"] == "exact":
-        out = calls.exact(ranks[0], plan["quanta"], *ranks[1:], buckets=buckets)
+        out = calls.exact(ranks[0], plan["chunks"], *ranks[1:], buckets=buckets)
     else:
         out = calls.plain(*ranks, micro_steps=plan.get("micro_steps", 1), buckets=buckets)
     if plan["mode"] == "layers":

@@ -58,15 +58,15 @@ struct Setting {
   std::string name;
   optim::StepOptions step = {};
   dist::DistributeOptions over = {};
-  bool exact() const { return step.exact.quantum > 0; }
+  bool exact() const { return step.exact.chunk > 0; }
 };
 
 std::vector<Setting> settings() {
   std::vector<Setting> out;
   for (int zero = 0; zero <= 3; ++zero)
-    for (const std::int64_t quantum : {0, 2})
-      out.push_back({fmt::format("zero {}, quantum {}", zero, quantum),
-                     {.exact = {.quantum = quantum}},
+    for (const std::int64_t chunk : {0, 2})
+      out.push_back({fmt::format("zero {}, chunk {}", zero, chunk),
+                     {.exact = {.chunk = chunk}},
                      {.zero = zero}});
   out.push_back({"overlap", {}, {.overlap = true}});
   out.push_back({"zero 3, overlap", {}, {.zero = 3, .overlap = true}});
@@ -176,7 +176,7 @@ std::vector<End> ends_of(const Setting& setting, const Maker* maker, const Place
                          };
                          if (maker) end.error = thrown_by([&] { maker->run(t, fails); });
                          end.then = thrown_by([&] { t.batch(); });
-                         const optim::WholeWeights whole(t.opt);
+                         const optim::GatheredWeights whole(t.opt);
                          end.weights = weights_of(t.opt);
                          return end;
                        },
@@ -262,7 +262,7 @@ TEST_CASE("[S40][S42] ranks: distribute() that one rank refuses is an error on a
            [](auto& opt, const Group& g) { distribute(opt, g, {.zero = 2, .overlap = true}); }},
           {"a part of a parameter",
            [](auto& opt, const Group& g) {
-             dist::mark_divided(opt.parameters()[0]);
+             dist::mark_sharded(opt.parameters()[0]);
              distribute(opt, g);
            }},
       };
@@ -335,7 +335,7 @@ TEST_CASE("[S40][S42] ranks: a run that one rank cannot save or load fails on al
                             io::save_run(run, {t.net, t.opt});
                             io::load_run(run, {t.net, t.opt});
                           });
-                          const optim::WholeWeights whole(t.opt);
+                          const optim::GatheredWeights whole(t.opt);
                           end.weights = weights_of(t.opt);
                           return end;
                         },

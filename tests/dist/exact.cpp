@@ -1,6 +1,6 @@
 // Exact mode: the same bits however a batch is cut, over micro-batches, threads and ranks.
 #include "dist/exact_runs.h"
-#include "optim/exact/quanta.h"
+#include "optim/exact/chunks.h"
 
 namespace firn::testing {
 namespace {
@@ -8,26 +8,26 @@ namespace {
 using dist::distribute;
 using dist::Group;
 
-TEST_CASE("[S39] exact: the tree over quanta is the same however they are divided") {
+TEST_CASE("[S39] exact: the tree over chunks is the same however they are divided") {
   const auto add = [](std::string& a, const std::string& b) { a = "(" + a + "+" + b + ")"; };
   for (std::int64_t n = 1; n <= 33; ++n) {
-    optim::QuantumStack<std::string> whole;
+    optim::ChunkStack<std::string> whole;
     for (std::int64_t q = 0; q < n; ++q) whole.push({q, 1}, std::to_string(q), add);
     const std::string expected = whole.fold(add);
     for (std::int64_t parts = 1; parts <= 5; ++parts) {
-      optim::QuantumStack<std::string> all;
+      optim::ChunkStack<std::string> all;
       for (std::int64_t r = 0; r < parts; ++r) {
         const std::int64_t first = n * r / parts, last = n * (r + 1) / parts;
-        optim::QuantumStack<std::string> mine;
+        optim::ChunkStack<std::string> mine;
         for (std::int64_t q = first; q < last; ++q) mine.push({q, 1}, std::to_string(q), add);
-        const optim::QuantumPlan plan = optim::plan_quanta(optim::work_of(first, last));
+        const optim::ChunkPlan plan = optim::plan_chunks(optim::work_of(first, last));
         REQUIRE(plan.nodes.size() == mine.entries().size());
         for (const auto& e : mine.entries()) all.push(e.range, e.value, add);
       }
       CHECK(all.fold(add) == expected);
     }
   }
-  optim::QuantumStack<std::string> six;
+  optim::ChunkStack<std::string> six;
   for (std::int64_t q = 0; q < 6; ++q) six.push({q, 1}, std::to_string(q), add);
   CHECK(six.fold(add) == "(((0+1)+(2+3))+(4+5))");
 }
@@ -47,13 +47,13 @@ TEST_CASE("[S39][S05] exact: steps that overflow are the same ones for every cut
   check_all_cuts<Mlp>(f16, 0x1p24);
 }
 
-// ---- Beside the ordinary mode ----
+// ---- Overlap the ordinary mode ----
 
 TEST_CASE("[S39] exact: the result is the ordinary mode's to rounding", "[host]") {
-  const auto weights = [](std::int64_t quantum) {
+  const auto weights = [](std::int64_t chunk) {
     manual_seed(4);
     nn::Linear net(6, 3, {.dtype = f64});
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = quantum}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = chunk}});
     for (int step = 0; step < 3; ++step) {
       const Rows rows(22, 6, 3, 50 + static_cast<std::uint64_t>(step), f64);
       opt.run_batch(22, 8, [&](std::int64_t first, std::int64_t last) {
@@ -65,15 +65,15 @@ TEST_CASE("[S39] exact: the result is the ordinary mode's to rounding", "[host]"
   CHECK(relative_distance(weights(4), weights(0)) <= 1e-13);
 }
 
-TEST_CASE("[S17][S39] exact: a parameter that some quanta do not reach", "[host]") {
+TEST_CASE("[S17][S39] exact: a parameter that some chunks do not reach", "[host]") {
   const auto run = [](const Group& group) {
     Tensor a = parameter({1}, {1}, f32), b = parameter({2}, {1}, f32), c = parameter({3}, {1}, f32);
-    optim::AdamW opt({a, b, c}, {.lr = 0.1}, {.exact = {.quantum = 1}});
+    optim::AdamW opt({a, b, c}, {.lr = 0.1}, {.exact = {.chunk = 1}});
     distribute(opt, group);
     for (int step = 0; step < 3; ++step)
       opt.run_batch(5, 1, [&](std::int64_t first, std::int64_t) -> Loss {
         Tensor sum = objective(a, {0.1 * double(first)});
-        if (first == 3) sum = sum + objective(b, {0.3});  // in one quantum alone
+        if (first == 3) sum = sum + objective(b, {0.3});  // in one chunk alone
         return {sum, make({1}, {}, f32)};
       });
     return bits_of_training(opt).bytes;
@@ -87,7 +87,7 @@ TEST_CASE("[S37][S39] exact: a batch that fails leaves no trace in the next one"
   const auto run = [](bool fails) {
     manual_seed(8);
     Mlp net;
-    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}});
     const Rows rows(20, 6, 3, 60);
     const auto loss = [&](std::int64_t first, std::int64_t last) {
       return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
@@ -119,7 +119,7 @@ TEST_CASE("[S15][S39] exact: a cycle that overflows is repeated with the same nu
     optim::SGD opt(net.parameters(), {.lr = 0.1},
                    {.loss_scale = optim::LossScale::dynamic(
                         {.init = scale, .on_overflow = optim::OverflowPolicy::retry}),
-                    .exact = {.quantum = 4}});
+                    .exact = {.chunk = 4}});
     distribute(opt, group);
     const Rows rows(16, 6, 3, 61);
     const auto report = opt.run_batch(16, 4, [&](std::int64_t first, std::int64_t last) {
@@ -140,7 +140,7 @@ TEST_CASE("[S15][S39] exact: a cycle that overflows is repeated with the same nu
 TEST_CASE("[S39] exact: what it cannot keep is refused by name", "[host]") {
   const Rows rows(8, 6, 3, 70);
   const auto error_with = [&](nn::Module& net, const std::function<void(optim::Optimizer&)>& call) {
-    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}});
     return error_of([&] { call(opt); });
   };
   const auto batch_of = [&](nn::Module& net, std::int64_t micro_batch) {
@@ -151,11 +151,11 @@ TEST_CASE("[S39] exact: what it cannot keep is refused by name", "[host]") {
     };
   };
   nn::Sequential norm{nn::Linear(6, 3), nn::BatchNorm1d(3)};
-  CHECK(mentions(error_with(norm, batch_of(norm, 4)), {"BatchNorm1d", "quanta of 4"}));
+  CHECK(mentions(error_with(norm, batch_of(norm, 4)), {"BatchNorm1d", "chunks of 4"}));
   nn::Sequential own{nn::Linear(6, 3), nn::Dropout(0.5, {.seed = 7})};
   CHECK(mentions(error_with(own, batch_of(own, 4)), {"Dropout", "a stream of their own"}));
   nn::Sequential net{nn::Linear(6, 3)};
-  CHECK(mentions(error_with(net, batch_of(net, 6)), {"6 samples", "quanta of 4"}));
+  CHECK(mentions(error_with(net, batch_of(net, 6)), {"6 samples", "chunks of 4"}));
   CHECK(mentions(
       error_with(net,
                  [&](optim::Optimizer& opt) { opt.backward(cross_entropy(net(rows.x), rows.y)); }),
@@ -169,9 +169,8 @@ TEST_CASE("[S39] exact: what it cannot keep is refused by name", "[host]") {
                               });
                             }),
                  {"couples"}));
-  CHECK(
-      mentions(error_of([&] { optim::SGD opt(net.parameters(), {}, {.exact = {.quantum = -1}}); }),
-               {"a quantum of -1"}));
+  CHECK(mentions(error_of([&] { optim::SGD opt(net.parameters(), {}, {.exact = {.chunk = -1}}); }),
+                 {"a chunk of -1"}));
 }
 
 TEST_CASE("[S39] exact: calls of the optimizer within a batch are refused", "[host]") {
@@ -182,13 +181,13 @@ TEST_CASE("[S39] exact: calls of the optimizer within a batch are refused", "[ho
       {"zero_grad()", [](auto& opt) { opt.zero_grad(); }},
       {"distribute()", [](auto& opt) { distribute(opt, Group()); }}};
   const Rows rows(8, 6, 3, 70);
-  for (const std::int64_t quantum : {0, 4})
+  for (const std::int64_t chunk : {0, 4})
     for (const auto& [name, refused] : calls) {
       INFO(name);
       const Call call = refused;  // Clang 14 lets no lambda capture a structured binding
       manual_seed(4);
       Mlp net;
-      optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = quantum}});
+      optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = chunk}});
       const auto loss = [&](std::int64_t first, std::int64_t last) {
         return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
       };
@@ -207,7 +206,7 @@ TEST_CASE("[S39] exact: ranks whose random streams differ are refused", "[host]"
   const auto errors = errors_on_ranks(2, [](const Group& group) {
     manual_seed(4);
     Mlp net;
-    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}});
     distribute(opt, group);
     seed_thread(static_cast<std::uint64_t>(group.rank()));
     const Rows rows(8, 6, 3, 70);
@@ -221,7 +220,7 @@ TEST_CASE("[S39] exact: ranks whose random streams differ are refused", "[host]"
 TEST_CASE("[S38][S39] exact: a plan says the peak of a cycle", "[host]") {
   manual_seed(4);
   nn::MLP net({32, 64, 3});
-  optim::AdamW opt(net.parameters(), {}, {.exact = {.quantum = 4}});
+  optim::AdamW opt(net.parameters(), {}, {.exact = {.chunk = 4}});
   const Rows rows(64, 32, 3, 71);
   const auto loss = [&](std::int64_t first, std::int64_t last) {
     return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));

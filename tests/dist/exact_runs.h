@@ -58,7 +58,7 @@ struct Setting {
 };
 
 /// Bits of weights, state, loss scale, reports and random stream after a run. Batches of 40, 21 and
-/// 64 samples in quanta of 8: the second one ends with a short quantum.
+/// 64 samples in chunks of 8: the second one ends with a short chunk.
 template <class Net>
 std::string train(const dist::Group& group, const Setting& s) {
   const NumThreadsScope threads(s.threads);
@@ -66,7 +66,7 @@ std::string train(const dist::Group& group, const Setting& s) {
   Net net;
   net.to(s.dtype);
   net.to(s.device);
-  optim::StepOptions step{.clip_norm = 1, .ema = 0.9, .exact = {.quantum = 8}};
+  optim::StepOptions step{.clip_norm = 1, .ema = 0.9, .exact = {.chunk = 8}};
   if (s.loss_scale > 0) step.loss_scale = optim::LossScale::dynamic({.init = s.loss_scale});
   optim::AdamW opt(net.parameters(), {.lr = 1e-2}, step);
   dist::distribute(opt, group);
@@ -109,7 +109,7 @@ void check_all_cuts(DType dtype, double loss_scale = 0) {
       const Threads pool(3);
       CHECK(train<Net>(dist::Group(), {dtype, micro_batch, threads, loss_scale}) == expected);
     }
-  for (const int ranks : {2, 3, 4, 5}) {  // 21 samples are three quanta
+  for (const int ranks : {2, 3, 4, 5}) {  // 21 samples are three chunks
     CAPTURE(dtype, ranks);
     const auto runs = on_ranks<std::string>(ranks, [&](const dist::Group& g) {
       return train<Net>(g, {dtype, 8 * (1 + ranks % 3), 1, loss_scale});

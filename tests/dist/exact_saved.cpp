@@ -9,7 +9,7 @@
 #include "data/files.h"
 #include "dist/training.h"
 #include "firn/io/checkpoints.h"
-#include "optim/exact/quanta.h"
+#include "optim/exact/chunks.h"
 
 namespace firn::testing {
 namespace {
@@ -22,26 +22,26 @@ TEST_CASE("[S39] exact: the tree is the same whatever nodes of it are done alrea
   Rng rng(5);
   for (int trial = 0; trial < 300; ++trial) {
     const std::int64_t n = 1 + rng.below(20), parts = 1 + rng.below(5), saved_by = 1 + rng.below(5);
-    optim::QuantumStack<std::string> whole;
+    optim::ChunkStack<std::string> whole;
     for (std::int64_t q = 0; q < n; ++q) whole.push({q, 1}, std::to_string(q), add);
-    // Other ranks have come to some of their quanta.
-    std::vector<optim::QuantumRange> done;
+    // Other ranks have come to some of their chunks.
+    std::vector<optim::ChunkRange> done;
     std::vector<std::string> values;
     for (std::int64_t r = 0; r < saved_by; ++r) {
       const std::int64_t first = n * r / saved_by, last = n * (r + 1) / saved_by;
       const std::int64_t end = first + rng.below(last - first + 1);
-      optim::QuantumStack<std::string> some;
+      optim::ChunkStack<std::string> some;
       for (std::int64_t q = first; q < end; ++q) some.push({q, 1}, std::to_string(q), add);
       for (const auto& e : some.entries()) {
         done.push_back(e.range);
         values.push_back(e.value);
       }
     }
-    optim::QuantumStack<std::string> all;
+    optim::ChunkStack<std::string> all;
     std::int64_t computed = 0;
     for (std::int64_t r = 0; r < parts; ++r) {
       const auto work = optim::work_of(n * r / parts, n * (r + 1) / parts, done);
-      optim::QuantumStack<std::string> mine;
+      optim::ChunkStack<std::string> mine;
       std::size_t most = 0;
       for (const auto& item : work.items) {
         most = std::max(most, mine.entries().size() + 1);
@@ -51,22 +51,22 @@ TEST_CASE("[S39] exact: the tree is the same whatever nodes of it are done alrea
                   add);
       }
       computed += work.to_compute;
-      const optim::QuantumPlan plan = optim::plan_quanta(work);
+      const optim::ChunkPlan plan = optim::plan_chunks(work);
       CHECK(plan.most == most);
       REQUIRE(plan.nodes.size() == mine.entries().size());
       for (const auto& e : mine.entries()) all.push(e.range, e.value, add);
     }
     CHECK(all.fold(add) == whole.fold(add));
-    const auto covered = std::accumulate(
-        done.begin(), done.end(), std::int64_t{0},
-        [](std::int64_t sum, const optim::QuantumRange& d) { return sum + d.count; });
+    const auto covered =
+        std::accumulate(done.begin(), done.end(), std::int64_t{0},
+                        [](std::int64_t sum, const optim::ChunkRange& d) { return sum + d.count; });
     CHECK(computed == n - covered);
   }
 }
 
 // ---- Trainings ----
 
-/// Two ways to a parameter that some quanta do not take, dropout, and a layer that is used twice.
+/// Two ways to a parameter that some chunks do not take, dropout, and a layer that is used twice.
 struct Net : nn::Module {
   nn::Linear in{5, 8}, twice{8, 8}, out{8, 3};
   nn::Dropout drop{0.3};
@@ -89,7 +89,7 @@ struct Plan {
   bool overflows = false;
 };
 
-/// A program that trains two epochs, two batches of 22 samples each, in 11 quanta of 2.
+/// A program that trains two epochs, two batches of 22 samples each, in 11 chunks of 2.
 struct Program {
   data::TensorDataset set = rows_of_set();
   data::Loader loader;
@@ -97,7 +97,7 @@ struct Program {
   optim::AdamW opt;
 
   Program(const Group& group, const Plan& plan)
-      : loader(set, {.batch = 22, .shuffle = true, .seed = 3, .group = group, .quantum = 2}),
+      : loader(set, {.batch = 22, .shuffle = true, .seed = 3, .group = group, .chunk = 2}),
         net(made(plan)),
         opt(net.parameters(), {.lr = 1e-2}, options(plan)) {
     distribute(opt, group, {.zero = plan.zero});
@@ -109,7 +109,7 @@ struct Program {
     return out;
   }
   static optim::StepOptions options(const Plan& plan) {
-    optim::StepOptions out{.clip_norm = 0.5, .ema = 0.9, .exact = {.quantum = 2}};
+    optim::StepOptions out{.clip_norm = 0.5, .ema = 0.9, .exact = {.chunk = 2}};
     if (plan.overflows)
       out.loss_scale =
           optim::LossScale::dynamic({.init = 0x1p24, .on_overflow = optim::OverflowPolicy::retry});
@@ -135,7 +135,7 @@ struct Program {
 
 struct Killed {};
 
-/// Runs to its end. If `stop` is not 0, saves after so many quanta of batch 1 and ends there.
+/// Runs to its end. If `stop` is not 0, saves after so many chunks of batch 1 and ends there.
 std::string run(const Group& group, const Plan& plan, const std::string& file, int batch, int stop,
                 bool load) {
   Program p(group, plan);
@@ -175,7 +175,7 @@ TEST_CASE("[S23][S33][S39] exact: a run saved within a batch goes on with any nu
                            Plan{.dtype = f16, .zero = 2, .overflows = true}, Plan{.zero = 3}}) {
     const std::string whole = run(Group(), plan, file, -1, 0, false);
     for (const int saved_by : {1, 3, 4})
-      for (const int stop : {1, saved_by == 1 ? 9 : 2}) {  // 9: a sum of 8 quanta
+      for (const int stop : {1, saved_by == 1 ? 9 : 2}) {  // 9: a sum of 8 chunks
         run_on(saved_by, plan, file, 1, stop, false);
         for (const int ranks : {1, 2, 3}) {
           CAPTURE(plan.dtype, plan.zero, plan.overflows, saved_by, stop, ranks);
@@ -267,17 +267,16 @@ TEST_CASE("[S39] exact: what is loaded of a batch is not lost unseen", "[host]")
                  {"it is of another run"}));
   CHECK(mentions(error_of([&] {
                    Net net;
-                   optim::AdamW other_quanta(
-                       net.parameters(), {.lr = 1e-2},
-                       {.clip_norm = 0.5, .ema = 0.9, .exact = {.quantum = 1}});
-                   io::load_run(file, {net, other_quanta, p.loader}, {.other_settings = true});
+                   optim::AdamW other_chunks(net.parameters(), {.lr = 1e-2},
+                                             {.clip_norm = 0.5, .ema = 0.9, .exact = {.chunk = 1}});
+                   io::load_run(file, {net, other_chunks, p.loader}, {.other_settings = true});
                  }),
-                 {"within a batch in quanta of 2 samples, and the optimizer has quanta of 1"}));
+                 {"within a batch in chunks of 2 samples, and the optimizer has chunks of 1"}));
   CHECK(mentions(error_of([&] {
                    p.opt.run_batch(std::int64_t{1} << 60, 2,
                                    [](auto, auto) -> Loss { throw Killed(); });
                  }),
-                 {"quanta of 2, more than 16777216"}));
+                 {"chunks of 2, more than 16777216"}));
 }
 
 }  // namespace

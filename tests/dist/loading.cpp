@@ -40,12 +40,12 @@ std::vector<Seen> load(const Group& group, data::LoaderOptions options, std::int
 
 TEST_CASE("[S31][S33] ranks: the parts of a batch are those of one rank, whatever the workers",
           "[host]") {
-  for (const std::int64_t quantum : {1, 4}) {
-    const data::LoaderOptions options{.batch = 16, .shuffle = true, .seed = 3, .quantum = quantum};
+  for (const std::int64_t chunk : {1, 4}) {
+    const data::LoaderOptions options{.batch = 16, .shuffle = true, .seed = 3, .chunk = chunk};
     const auto one = load(Group(), options);
     REQUIRE(one.size() == 6);
     for (const int ranks : {1, 2, 3, 5, 7}) {
-      CAPTURE(ranks, quantum);
+      CAPTURE(ranks, chunk);
       const auto all = on_ranks<std::vector<Seen>>(ranks, [&](const Group& g) {
         data::LoaderOptions mine = options;
         mine.workers = g.rank() % 3;
@@ -56,7 +56,7 @@ TEST_CASE("[S31][S33] ranks: the parts of a batch are those of one rank, whateve
         for (const auto& rank : all) {
           REQUIRE(rank.size() == one.size());
           CHECK(rank[b].first == static_cast<std::int64_t>(joined.ids.size()));
-          if (!rank[b].ids.empty()) CHECK(rank[b].first % quantum == 0);
+          if (!rank[b].ids.empty()) CHECK(rank[b].first % chunk == 0);
           CHECK(rank[b].total == one[b].total);
           joined.ids.insert(joined.ids.end(), rank[b].ids.begin(), rank[b].ids.end());
           joined.draws.insert(joined.draws.end(), rank[b].draws.begin(), rank[b].draws.end());
@@ -85,11 +85,11 @@ TEST_CASE("[S33][S39] exact: a loader's parts train to one set of bits on any nu
   const auto train = [](const Group& group) {
     manual_seed(7);
     nn::Sequential net{nn::Linear(4, 16), nn::Dropout(0.1), nn::Linear(16, 2)};
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 4}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = 4}});
     distribute(opt, group);
     const data::TensorDataset set({Rows(50, 4, 2, 40).x, Rows(50, 4, 2, 40).y});
     data::Loader loader(
-        set, {.batch = 16, .shuffle = true, .seed = 2, .workers = 1, .group = group, .quantum = 4});
+        set, {.batch = 16, .shuffle = true, .seed = 2, .workers = 1, .group = group, .chunk = 4});
     for (int epoch = 0; epoch < 2; ++epoch)
       for (const auto& b : loader.epoch(epoch))
         opt.run_batch(b.total, 8, [&](std::int64_t first, std::int64_t last) {
@@ -108,9 +108,9 @@ TEST_CASE("ranks: samples that a rank has not are refused", "[host]") {
   const auto errors = on_ranks<std::string>(2, [&](const Group& group) {
     manual_seed(7);
     nn::Linear net(4, 2);
-    optim::SGD opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 5}});
+    optim::SGD opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = 5}});
     distribute(opt, group);
-    data::Loader loader(set, {.batch = 16, .group = group});  // without .quantum
+    data::Loader loader(set, {.batch = 16, .group = group});  // without .chunk
     for (const auto& b : loader.epoch(0)) {
       const auto some = b.part(b.first + 1, b.first + 3);
       THREAD_CHECK(some.size() == 2);
@@ -126,11 +126,11 @@ TEST_CASE("ranks: samples that a rank has not are refused", "[host]") {
     }
     return std::string();
   });
-  CHECK(mentions(errors[0], {"samples [5, 10) of 16", "this rank has [0, 8)", "quantum"}));
+  CHECK(mentions(errors[0], {"samples [5, 10) of 16", "this rank has [0, 8)", "chunk"}));
 }
 
 TEST_CASE("ranks: options of loaders that make no sense are refused", "[host]") {
-  CHECK(mentions(error_of([] { data::Loader(numbers(4), {.quantum = 0}); }), {"quantum of 0"}));
+  CHECK(mentions(error_of([] { data::Loader(numbers(4), {.chunk = 0}); }), {"chunk of 0"}));
 }
 
 }  // namespace

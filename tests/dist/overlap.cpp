@@ -210,12 +210,12 @@ TEST_CASE("[S22][S37][S40] overlap: if memory runs out in a last pass, all halve
   }
 }
 
-TEST_CASE("[S43] overlap: divided weights come ahead of time, with the same bits", "[host]") {
+TEST_CASE("[S43] overlap: sharded weights come ahead of time, with the same bits", "[host]") {
   const SmallBuckets buckets(300);
-  const auto run = [](const Group& group, bool overlap, std::int64_t quantum) {
+  const auto run = [](const Group& group, bool overlap, std::int64_t chunk) {
     manual_seed(4);
     ZeroNet net(0.1);
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = quantum}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = chunk}});
     distribute(opt, group, {.zero = 3, .overlap = overlap});
     std::string out;
     for (int step = 0; step < 4; ++step) {
@@ -249,22 +249,22 @@ TEST_CASE("[S43] overlap: divided weights come ahead of time, with the same bits
     for (const Tensor& p : opt.parameters()) out += bits_of(p).bytes;
     return out;
   };
-  for (const std::int64_t quantum : {0, 4}) {
+  for (const std::int64_t chunk : {0, 4}) {
     const auto after =
-        on_ranks<std::string>(3, [&](const Group& g) { return run(g, false, quantum); });
+        on_ranks<std::string>(3, [&](const Group& g) { return run(g, false, chunk); });
     const auto ahead =
-        on_ranks<std::string>(3, [&](const Group& g) { return run(g, true, quantum); });
+        on_ranks<std::string>(3, [&](const Group& g) { return run(g, true, chunk); });
     for (std::size_t r = 0; r < 3; ++r) CHECK(ahead[r] == after[r]);
   }
 }
 
 TEST_CASE("overlap: what exchanges gradients another way refuses it", "[host]") {
   const int ranks = GENERATE(1, 2);
-  const auto error_of = [ranks](std::int64_t quantum, int zero) {
+  const auto error_of = [ranks](std::int64_t chunk, int zero) {
     return errors_on_ranks(ranks, [&](const Group& group) {
       manual_seed(1);
       SmallMlp net;
-      optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = quantum}});
+      optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = chunk}});
       distribute(opt, group, {.zero = zero, .overlap = true});
     });
   };

@@ -78,7 +78,7 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
     dist::DistributeOptions over = {};
   };
   const std::vector<Case> cases{{"plain"},
-                                {"exact", {.exact = {.quantum = 2}}},
+                                {"exact", {.exact = {.chunk = 2}}},
                                 {"ZeRO 1", {}, {.zero = 1}},
                                 {"ZeRO 2", {}, {.zero = 2}},
                                 {"ZeRO 3", {}, {.zero = 3}},
@@ -135,7 +135,7 @@ TEST_CASE("[S37][S40][S42] ranks: a batch that fails on one rank ends on all, wh
           }
           THREAD_CHECK(opt.last_report().applied_steps() == 1);
           run(true);
-          const optim::WholeWeights whole(opt);
+          const optim::GatheredWeights whole(opt);
           for (const Tensor& p : net.parameters())
             for (const double v : values_of(p)) end.weights.push_back(v);
           return end;
@@ -156,19 +156,19 @@ TEST_CASE("[S37][S43] ranks: memory that runs out for samples of others ends the
           "[host]") {
   // Of nine samples in micro-batches of two, rank 0 has one turn more than the others, which then
   // compute samples of their own again.
-  for (const std::int64_t quantum : {0, 1}) {
-    CAPTURE(quantum);
+  for (const std::int64_t chunk : {0, 1}) {
+    CAPTURE(chunk);
     const auto train = [&](bool fails) {
       return on_ranks<std::vector<double>>(4, [&](const Group& group) {
         manual_seed(5);
         SmallMlp net(f64);
-        optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = quantum}});
+        optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = chunk}});
         distribute(opt, group, {.zero = 3});
         const Rows rows(9, 7, 3, 77, f64);
         const auto run = [&](bool fit) {
           int calls = 0;
-          // Rank 2 has two of the nine: one micro-batch, or two quanta.
-          const int own = quantum > 0 ? 2 : 1;
+          // Rank 2 has two of the nine: one micro-batch, or two chunks.
+          const int own = chunk > 0 ? 2 : 1;
           opt.run_batch(9, {.size = 2, .halve_on_out_of_memory = false},
                         [&](std::int64_t first, std::int64_t last) {
                           if (!fit && group.rank() == 2 && ++calls > own)
@@ -180,7 +180,7 @@ TEST_CASE("[S37][S43] ranks: memory that runs out for samples of others ends the
         run(true);
         if (fails) THREAD_CHECK_THROWS_AS(run(false), Error);
         run(true);
-        const optim::WholeWeights whole(opt);
+        const optim::GatheredWeights whole(opt);
         std::vector<double> out;
         for (const Tensor& p : net.parameters())
           for (const double v : values_of(p)) out.push_back(v);
@@ -493,11 +493,11 @@ TEST_CASE("[S40] ranks: optimizers with one loss scale have ranks together", "[h
 
 TEST_CASE("[S40][S42] ranks: after a cycle that was dropped the state is the same on all",
           "[host]") {
-  for (const std::int64_t quantum : {0, 2}) {
+  for (const std::int64_t chunk : {0, 2}) {
     const auto ends = on_ranks<std::string>(3, [&](const Group& group) {
       manual_seed(1);
       SmallMlp net(f32);
-      optim::AdamW opt(net.parameters(), {}, {.exact = {.quantum = quantum}});
+      optim::AdamW opt(net.parameters(), {}, {.exact = {.chunk = chunk}});
       distribute(opt, group);
       const Rows rows(12, 7, 3, 41);
       const auto loss = [&](std::int64_t first, std::int64_t last) {

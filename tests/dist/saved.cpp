@@ -352,7 +352,7 @@ TEST_CASE("[S39][S43] zero: exact mode has one set of bits, over saves on other 
   const auto part = [&](const Group& group, int zero, int first, int last, bool load) {
     manual_seed(2);
     SmallMlp net;
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 0.5, .exact = {.quantum = 2}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 0.5, .exact = {.chunk = 2}});
     distribute(opt, group, {.zero = zero});
     if (load) io::load_run(file, {net, opt});
     train(net, opt, first, last);

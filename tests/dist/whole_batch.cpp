@@ -1,4 +1,4 @@
-// BatchNormMode::whole_batch: quanta are normalised by the statistics of their whole batch, forward
+// BatchNormMode::whole_batch: chunks are normalised by the statistics of their whole batch, forward
 // and backward, on one rank or several.
 #include "dist/exact_runs.h"
 #include "firn/nn/layers/batch_norm.h"
@@ -52,7 +52,7 @@ TEST_CASE("[S19][S35][S39] exact: batch norm in blocks that are computed again",
   check_all_cuts<AgainConv>(f32);
 }
 
-// ---- Beside the batch in one piece ----
+// ---- Overlap the batch in one piece ----
 
 struct Small : nn::Module {
   nn::Linear a, b, c;
@@ -75,20 +75,20 @@ struct End {
   double loss = 0;
 };
 
-/// Three steps in f64, with weights of classes, so that quanta count differently.
-End train_small(const Group& group, BatchNormMode mode, std::int64_t quantum) {
+/// Three steps in f64, with weights of classes, so that chunks count differently.
+End train_small(const Group& group, BatchNormMode mode, std::int64_t chunk) {
   manual_seed(5);
   Small net({.accumulation = mode, .dtype = f64});
   // Not Adam: biases in front of a batch norm have a gradient of 0, whose rounding it would
   // enlarge.
   optim::SGD opt(net.parameters(), {.lr = 0.1, .momentum = 0.9},
-                 {.clip_norm = 0.5, .exact = {.quantum = quantum}});
+                 {.clip_norm = 0.5, .exact = {.chunk = chunk}});
   distribute(opt, group);
   const Tensor classes = tensor<double>({0.2, 1, 3}, {3});
   End end;
   for (std::uint64_t step = 0; step < 3; ++step) {
     const Rows rows(22, 7, 3, 50 + 2 * step, f64);
-    end.loss = opt.run_batch(22, quantum > 0 ? quantum : 22,
+    end.loss = opt.run_batch(22, chunk > 0 ? chunk : 22,
                              [&](std::int64_t first, std::int64_t last) {
                                return cross_entropy(net(rows.x.slice(0, first, last)),
                                                     rows.y.slice(0, first, last),
@@ -103,7 +103,7 @@ End train_small(const Group& group, BatchNormMode mode, std::int64_t quantum) {
   return end;
 }
 
-TEST_CASE("[S19] whole_batch: quanta train as the batch in one piece does", "[host]") {
+TEST_CASE("[S19] whole_batch: chunks train as the batch in one piece does", "[host]") {
   const End expected = train_small(Group(), BatchNormMode::per_step, 0);
   REQUIRE(expected.statistics.size() == 4 * 12);
   const auto compare = [&](const End& e) {
@@ -111,11 +111,11 @@ TEST_CASE("[S19] whole_batch: quanta train as the batch in one piece does", "[ho
     CHECK(relative_distance(e.statistics, expected.statistics) <= 1e-12);
     CHECK(std::abs(e.loss - expected.loss) <= 1e-12);
   };
-  for (const std::int64_t quantum : {1, 4, 11, 22}) {  // one sample has no variance of its own
-    CAPTURE(quantum);
-    compare(train_small(Group(), BatchNormMode::whole_batch, quantum));
+  for (const std::int64_t chunk : {1, 4, 11, 22}) {  // one sample has no variance of its own
+    CAPTURE(chunk);
+    compare(train_small(Group(), BatchNormMode::whole_batch, chunk));
   }
-  for (const int ranks : {2, 3, 7}) {  // six quanta: one of seven ranks has none
+  for (const int ranks : {2, 3, 7}) {  // six chunks: one of seven ranks has none
     CAPTURE(ranks);
     for (const End& e : on_ranks<End>(
              ranks, [](const Group& g) { return train_small(g, BatchNormMode::whole_batch, 4); }))
@@ -137,7 +137,7 @@ TEST_CASE("[S15][S19] whole_batch: statistics move once, and not for a step that
     optim::SGD opt(
         net.parameters(), {.lr = 0.1},
         {.loss_scale = optim::LossScale::dynamic({.init = 0x1p24, .on_overflow = policy}),
-         .exact = {.quantum = 4}});
+         .exact = {.chunk = 4}});
     distribute(opt, group);
     const Rows rows(16, 7, 3, 61);
     const bool applied =
@@ -169,7 +169,7 @@ TEST_CASE("[S19] whole_batch: evaluation, frozen parts, and layers of other mode
     nn::Sequential net{nn::Linear(6, 8), nn::BatchNorm1d(8, whole()), nn::Linear(8, 8),
                        nn::BatchNorm1d(8), nn::Linear(8, 3)};
     dynamic_cast<nn::BatchNorm1d&>(net[3]).eval();  // by its running statistics
-    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 3}});
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 3}});
     distribute(opt, group);
     for (int step = 0; step < 2; ++step) {
       const Rows rows(12, 6, 3, 70);
@@ -187,11 +187,11 @@ TEST_CASE("[S19] whole_batch: evaluation, frozen parts, and layers of other mode
   for (const auto& r : on_ranks<std::string>(2, run)) CHECK(r == one);
 }
 
-TEST_CASE("[S19] whole_batch: quanta have the modes of the caller", "[host]") {
+TEST_CASE("[S19] whole_batch: chunks have the modes of the caller", "[host]") {
   const auto run = [](bool around) {
     manual_seed(6);
     Small net(whole());
-    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}});
     const Rows rows(12, 7, 3, 70);
     std::optional<Autocast> outer;
     if (around) outer.emplace(bf16);
@@ -211,7 +211,7 @@ TEST_CASE("[S19][S37] whole_batch: a batch that fails leaves no trace in the nex
   const Rows rows(20, 7, 3, 60);
   struct Run {
     Small net{whole()};
-    optim::SGD opt{net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}}};
+    optim::SGD opt{net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}}};
   };
   const auto run = [&](bool fails) {
     manual_seed(8);
@@ -258,7 +258,7 @@ TEST_CASE("[S19][S42] whole_batch: if a rank fails, all do, and can go on", "[ho
     const auto run = [when](const Group& group, bool fails) {
       manual_seed(8);
       Small net(whole());
-      optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 2}});
+      optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 2}});
       distribute(opt, group);
       const Rows rows(12, 7, 3, 60);
       const auto loss = [&](std::int64_t first, std::int64_t last, bool bad) -> Loss {
@@ -307,14 +307,14 @@ TEST_CASE("[S19] whole_batch: what it cannot do is refused by name", "[host]") {
                    }),
                    {"whole_batch", "StepOptions::exact"}));
   }
-  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}});
   const auto loss = [&](std::int64_t first, std::int64_t last) {
     return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
   };
   CHECK(mentions(
       error_of([&] { opt.run_batch(8, {.size = 4, .between = [](std::int64_t) {}}, loss); }),
       {"norm1 (BatchNorm1d)", "MicroBatch::between"}));
-  // Quanta that call other layers.
+  // Chunks that call other layers.
   const auto other = [&](int what) {
     return [&net, &rows, what](std::int64_t first, std::int64_t last) {
       Tensor h = net.a(rows.x.slice(0, first, last));
@@ -326,17 +326,17 @@ TEST_CASE("[S19] whole_batch: what it cannot do is refused by name", "[host]") {
     };
   };
   CHECK(mentions(error_of([&] { opt.run_batch(8, 4, other(0)); }),
-                 {"quantum 1 of this rank has ended", "quantum 0 is at"}));
-  CHECK(mentions(
-      error_of([&] { opt.run_batch(8, 4, other(1)); }),
-      {"quantum 1 of this rank is at the forward pass of", "quantum 0 at the backward pass"}));
+                 {"chunk 1 of this rank has ended", "chunk 0 is at"}));
+  CHECK(
+      mentions(error_of([&] { opt.run_batch(8, 4, other(1)); }),
+               {"chunk 1 of this rank is at the forward pass of", "chunk 0 at the backward pass"}));
   CHECK(opt.run_batch(8, 4, other(2)).applied());
   CHECK(opt.run_batch(8, 4, loss).applied());
 
   const auto errors = errors_on_ranks(2, [&](const Group& group) {
     manual_seed(5);
     Small mine(whole());
-    optim::SGD each(mine.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+    optim::SGD each(mine.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}});
     distribute(each, group);
     each.run_batch(8, 4, [&](std::int64_t first, std::int64_t last) {
       Tensor h = mine.norm1(mine.a(rows.x.slice(0, first, last)));
@@ -347,24 +347,24 @@ TEST_CASE("[S19] whole_batch: what it cannot do is refused by name", "[host]") {
   for (const auto& e : errors) CHECK(mentions(e, {"rank 1 and rank 0", "different layers"}));
 }
 
-// ---- What quanta that take turns must not see of each other ----
+// ---- What chunks that take turns must not see of each other ----
 
-TEST_CASE("[S19] whole_batch: a Freeze in the loss is that of its quantum", "[host]") {
+TEST_CASE("[S19] whole_batch: a Freeze in the loss is that of its chunk", "[host]") {
   // A discriminator that trains on one term and is frozen in the other, as in a GAN.
-  const auto run = [](const Group& group, std::int64_t quantum, bool first) {
+  const auto run = [](const Group& group, std::int64_t chunk, bool first) {
     manual_seed(5);
-    const bool exact = quantum > 0;
+    const bool exact = chunk > 0;
     Small d({.accumulation = exact ? BatchNormMode::whole_batch : BatchNormMode::per_step,
              .dtype = f64});
     nn::Linear g(7, 7, {.dtype = f64});
     auto parameters = d.parameters();
     for (const Tensor& p : g.parameters()) parameters.push_back(p);
-    optim::SGD opt(parameters, {.lr = 0.1}, {.exact = {.quantum = quantum}});
+    optim::SGD opt(parameters, {.lr = 0.1}, {.exact = {.chunk = chunk}});
     distribute(opt, group);
     const Rows rows(16, 7, 3, 60, f64);
     double norm = 0;
     for (int step = 0; step < 2; ++step)
-      norm = opt.run_batch(16, exact ? quantum : 16,
+      norm = opt.run_batch(16, exact ? chunk : 16,
                            [&](std::int64_t from, std::int64_t to) -> Loss {
                              const Tensor x = rows.x.slice(0, from, to),
                                           y = rows.y.slice(0, from, to);
@@ -394,17 +394,17 @@ TEST_CASE("[S19] whole_batch: a Freeze in the loss is that of its quantum", "[ho
 TEST_CASE("[S19] whole_batch: gradients that came another way, modes and nested calls are refused",
           "[host]") {
   const Rows rows(16, 7, 3, 60);
-  for (const std::int64_t quantum : {4, 16}) {
-    CAPTURE(quantum);
+  for (const std::int64_t chunk : {4, 16}) {
+    CAPTURE(chunk);
     manual_seed(5);
     Small net(whole());
     nn::Dropout drop(0.5);
-    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = quantum}});
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = chunk}});
     const auto plain = [&](std::int64_t first, std::int64_t last) -> Loss {
       return cross_entropy(drop(net(rows.x.slice(0, first, last))), rows.y.slice(0, first, last));
     };
     const auto error_with = [&](const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
-      return error_of([&] { opt.run_batch(16, quantum, loss); });
+      return error_of([&] { opt.run_batch(16, chunk, loss); });
     };
     CHECK(mentions(error_with([&](std::int64_t first, std::int64_t last) -> Loss {
                      net(rows.x.slice(0, first, last)).sum().backward();
@@ -421,12 +421,12 @@ TEST_CASE("[S19] whole_batch: gradients that came another way, modes and nested 
                    {"train() or eval()"}));
     net.train();
     CHECK(mentions(error_with([&](std::int64_t first, std::int64_t last) -> Loss {
-                     opt.run_batch(16, quantum, plain);
+                     opt.run_batch(16, chunk, plain);
                      return plain(first, last);
                    }),
                    {"run_batch() inside the function of run_batch()"}));
     // Modes that are put back in time.
-    CHECK(opt.run_batch(16, quantum,
+    CHECK(opt.run_batch(16, chunk,
                         [&](std::int64_t first, std::int64_t last) -> Loss {
                           drop.eval();
                           const Tensor x = drop(rows.x.slice(0, first, last));
@@ -437,11 +437,11 @@ TEST_CASE("[S19] whole_batch: gradients that came another way, modes and nested 
   }
 }
 
-TEST_CASE("[S19] whole_batch: quanta that swap two layers are refused by name", "[host]") {
+TEST_CASE("[S19] whole_batch: chunks that swap two layers are refused by name", "[host]") {
   const Rows rows(8, 7, 3, 60);
   manual_seed(5);
   Small net(whole());
-  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}});
   const std::string error = error_of([&] {
     opt.run_batch(8, 4, [&](std::int64_t first, std::int64_t last) -> Loss {
       const Tensor h = net.a(rows.x.slice(0, first, last));
@@ -449,7 +449,7 @@ TEST_CASE("[S19] whole_batch: quanta that swap two layers are refused by name", 
       return cross_entropy(net.c(n), rows.y.slice(0, first, last));
     });
   });
-  CHECK(mentions(error, {"quantum 1 of this rank is at", "quantum 0 at"}));
+  CHECK(mentions(error, {"chunk 1 of this rank is at", "chunk 0 at"}));
 }
 
 TEST_CASE("[S19] whole_batch: the mode is shown, converted and copied", "[host]") {
@@ -458,7 +458,7 @@ TEST_CASE("[S19] whole_batch: the mode is shown, converted and copied", "[host]"
   auto& norm = dynamic_cast<nn::BatchNorm1d&>(net[1]);
   CHECK(mentions(norm.extra_repr(), {"whole_batch"}));
   CHECK(norm.pooled.defined());
-  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 4}});
   const Rows rows(8, 7, 3, 70);
   const auto train = [&] {
     opt.run_batch(8, 4, [&](std::int64_t first, std::int64_t last) {
@@ -474,7 +474,7 @@ TEST_CASE("[S19] whole_batch: the mode is shown, converted and copied", "[host]"
 TEST_CASE("[S19][S38] whole_batch: a plan says the peak of a cycle", "[host]") {
   manual_seed(4);
   Small net(whole());
-  optim::AdamW opt(net.parameters(), {}, {.exact = {.quantum = 4}});
+  optim::AdamW opt(net.parameters(), {}, {.exact = {.chunk = 4}});
   const Rows rows(64, 7, 3, 71);
   const auto loss = [&](std::int64_t first, std::int64_t last) {
     return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));

@@ -118,7 +118,7 @@ TEST_CASE("dlpack: the older form is checked alike", "[host]") {
   CHECK(foreign.deleted() == 0);
 }
 
-class Lender final : public StorageLender {
+class Provider final : public StorageProvider {
  public:
   void fetch(Storage& storage) override { storage.come(block_, 0); }
 
@@ -137,12 +137,12 @@ TEST_CASE("dlpack: tensors that cannot be given away") {
   }
   CHECK(from_dlpack(to_dlpack(leaf.detach())).storage() == leaf.storage());
 
-  Lender lender;
-  const Tensor lent = ones({2});
-  lent.storage()->lend(&lender);
-  CHECK(error_of([&] { to_dlpack(lent); }).find("comes and goes") != std::string::npos);
-  lent.storage()->fetch();  // here for a moment
-  CHECK(error_of([&] { to_dlpack(lent); }).find("comes and goes") != std::string::npos);
+  Provider provider;
+  const Tensor provided = ones({2});
+  provided.storage()->set_provider(&provider);
+  CHECK(error_of([&] { to_dlpack(provided); }).find("comes and goes") != std::string::npos);
+  provided.storage()->fetch();  // here for a moment
+  CHECK(error_of([&] { to_dlpack(provided); }).find("comes and goes") != std::string::npos);
 
   const Tensor planned = ones({2});
   const DryRun dry;

@@ -169,7 +169,7 @@ std::vector<Tensor> LargeCall::run() const {
   std::vector<Tensor> x;
   for (const Tensor& t : operands) x.push_back(t.detach().set_requires_grad());
   std::vector<Tensor> results = {op(x)};
-  backward(results[0], {.seed = ones_like(results[0])});
+  backward(results[0], {.initial_gradient = ones_like(results[0])});
   for (const Tensor& t : x) results.push_back(t.grad());
   return results;
 }

@@ -95,7 +95,7 @@ TEST_CASE("a plan of an exact batch that fails leaves no memory without bytes to
   const auto train = [](bool plans) {
     manual_seed(4);
     nn::MLP net({6, 20, 3});
-    optim::AdamW opt(net.parameters(), {}, {.exact = {.quantum = 2}});
+    optim::AdamW opt(net.parameters(), {}, {.exact = {.chunk = 2}});
     const Tensor x = randn({16, 6}), y = zeros({16}, i64);
     const auto batch = [&](std::int64_t fails_at) {
       opt.run_batch(16, 4, [&](std::int64_t first, std::int64_t last) {

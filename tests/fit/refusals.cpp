@@ -152,19 +152,19 @@ TEST_CASE("[S41] fit: the end of an epoch is no step of ranks that have nothing 
   });
 }
 
-TEST_CASE("fit: divided weights need samples of each batch on each rank", "[host]") {
+TEST_CASE("fit: sharded weights need samples of each batch on each rank", "[host]") {
   const auto drop_last = GENERATE(false, true);
-  const auto quantum = GENERATE(0, 2);
-  CAPTURE(drop_last, quantum);
+  const auto chunk = GENERATE(0, 2);
+  CAPTURE(drop_last, chunk);
   dist::run_local(2, [&](const dist::Group& group) {
     manual_seed(4);
     nn::MLP net({6, 8, 3});
-    optim::Adam opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = quantum}});
+    optim::Adam opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = chunk}});
     dist::distribute(opt, group, {.zero = 3});
     data::Loader loader(rows(25, 3), {.batch = 4,
                                       .drop_last = drop_last,
                                       .group = group,
-                                      .quantum = std::max<std::int64_t>(quantum, 1)});
+                                      .chunk = std::max<std::int64_t>(chunk, 1)});
     const train::FitOptions o{
         .epochs = 2, .micro_batch = optim::MicroBatch{.size = 2}, .progress = false};
     const auto run = [&] { return train::fit(net, opt, loader, class_loss, o); };
@@ -175,7 +175,7 @@ TEST_CASE("fit: divided weights need samples of each batch on each rank", "[host
     } else {
       THREAD_CHECK(
           refused ==
-          "[fit] rank 1 has no samples of a batch of 1, and with divided weights every rank "
+          "[fit] rank 1 has no samples of a batch of 1, and with sharded weights every rank "
           "needs some; hint: set drop_last, or choose a batch that leaves each rank samples, "
           "also of the last one of an epoch");
       THREAD_CHECK(opt.last_report().applied_steps() == 0);
@@ -192,10 +192,9 @@ TEST_CASE("fit: ranks train as one, one of them logs, and if one asks all end", 
       manual_seed(4);
       FitNet net;
       net.own.eval();  // its stream is no part of exact mode
-      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 2}});
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = 2}});
       dist::distribute(opt, group);
-      data::Loader loader(rows(50, 3),
-                          {.batch = 16, .shuffle = true, .group = group, .quantum = 2});
+      data::Loader loader(rows(50, 3), {.batch = 16, .shuffle = true, .group = group, .chunk = 2});
       data::Loader validation(rows(30, 5), {.batch = 8, .group = group});
       train::FitOptions o{.epochs = 2,
                           .validate = &validation,

@@ -1,5 +1,5 @@
-// Batches of exact mode as graphs: a replay adds its quanta in the same tree and draws random
-// numbers of its own, and the host does not wait for a quantum.
+// Batches of exact mode as graphs: a replay adds its chunks in the same tree and draws random
+// numbers of its own, and the host does not wait for a chunk.
 #include <fmt/format.h>
 
 #include <string>
@@ -17,7 +17,7 @@ using namespace firn::testing;
 
 namespace {
 
-constexpr std::int64_t kSamples = 22, kQuantum = 4, kClasses = 3;  // six quanta, the last one short
+constexpr std::int64_t kSamples = 22, kChunk = 4, kClasses = 3;  // six chunks, the last one short
 
 struct Net : nn::Module {
   nn::Linear a{6, 16}, b{16, kClasses};
@@ -39,7 +39,7 @@ Run run_training(DType dtype, bool as_graph) {
   manual_seed(3);
   Net net;
   net.to(dtype);
-  optim::StepOptions options{.clip_norm = 0.5, .exact = {.quantum = kQuantum}};
+  optim::StepOptions options{.clip_norm = 0.5, .exact = {.chunk = kChunk}};
   if (dtype == f16) options.loss_scale = optim::LossScale::dynamic({.growth_interval = 5});
   optim::AdamW opt(net.parameters(), {.lr = 1e-2}, options);
   const Tensor x = zeros({kSamples, 6}, dtype), y = zeros({kSamples}, i64);
@@ -88,7 +88,7 @@ TEST_CASE("[S39] exact: a captured batch outlives a larger one, and a drop betwe
   const auto run = [](bool as_graph) {
     manual_seed(5);
     Net net;
-    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 2}});
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 2}});
     const Tensor x = make(Rng(2).uniforms(40 * 6, -1, 1), {40, 6}, f32), y = zeros({40}, i64);
     const auto batch = [&](std::int64_t samples) {
       opt.run_batch(samples, 2, [&](std::int64_t first, std::int64_t last) {
@@ -117,7 +117,7 @@ TEST_CASE("[S39] exact: a captured batch outlives a larger one, and a drop betwe
 TEST_CASE("exact: what needs the host in a batch is refused in a capture", "[graph][gpu]") {
   nn::Sequential net{nn::Linear(6, 4), nn::BatchNorm1d(4)};
   nn::convert_batch_norm(net, nn::BatchNormMode::whole_batch);
-  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 2}});
+  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.chunk = 2}});
   const Tensor x = ones({8, 6}), y = zeros({8}, i64);
   const auto batch = [&] {
     opt.run_batch(8, 2, [&](std::int64_t first, std::int64_t last) {

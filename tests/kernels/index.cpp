@@ -81,8 +81,8 @@ TEST_CASE("the gradient of gather adds up what met, in f32, and is rounded once"
           x.set_requires_grad();
           const Tensor y = gather(x, axis, make(at, picked, i64, layout));
           const Tensor dy = make(seed, picked, t, layout);
-          backward(y, {.seed = dy, .retain_graph = true});
-          backward(y, {.seed = dy});
+          backward(y, {.initial_gradient = dy, .retain_graph = true});
+          backward(y, {.initial_gradient = dy});
           // Whole numbers: the sums are exact in f32; f16 rounds each of the two passes.
           expect_close(to_string(shape) + " axis " + std::to_string(axis), values_of(x.grad()),
                        want, t == f16 ? 2 * epsilon_of(f16) * largest(want) : 0);
@@ -116,7 +116,7 @@ TEST_CASE("index_select along every axis, and its gradient") {
         tx.set_requires_grad();
         const Tensor y = index_select(tx, axis - 3, make(list, {9}, i32, Layout::stepped));
         expect_same("values", values_of(y), want);
-        backward(y, {.seed = make(seed, picked, t, layout)});
+        backward(y, {.initial_gradient = make(seed, picked, t, layout)});
         expect_same("gradient", values_of(tx.grad()), grad);
       }
     }
@@ -142,7 +142,7 @@ TEST_CASE("embedding takes rows for an index of any shape, and adds their gradie
           grad[from] += seed[static_cast<std::size_t>(i)];
         }
         expect_same("values", values_of(y), want);
-        backward(y, {.seed = make(seed, {3, 8, d}, t, layout)});
+        backward(y, {.initial_gradient = make(seed, {3, 8, d}, t, layout)});
         expect_same("gradient", values_of(table.grad()), grad);
       }
     }
@@ -172,8 +172,8 @@ TEST_CASE("a long sum into one place does not drift") {
   for (const std::int64_t d : {1, 3}) {
     Tensor table = zeros({2, d});
     table.set_requires_grad();
-    backward(embedding(table, zeros({m}, i64)), {.seed = full({m, d}, term)});
-    backward(gather(table, 0, zeros({m, d}, i32)), {.seed = full({m, d}, term)});
+    backward(embedding(table, zeros({m}, i64)), {.initial_gradient = full({m, d}, term)});
+    backward(gather(table, 0, zeros({m, d}, i32)), {.initial_gradient = full({m, d}, term)});
     const double want = 2 * term * static_cast<double>(m);
     for (std::int64_t c = 0; c < d; ++c)
       CHECK(std::abs(values_of(table.grad())[static_cast<std::size_t>(c)] - want) < 2e-7 * want);
@@ -205,11 +205,11 @@ TEST_CASE("the bits of added rows do not depend on the number of threads", "[hos
         const Threads threads(n);
         Tensor x = zeros({40, d}, t);
         x.set_requires_grad();
-        backward(embedding(x, list), {.seed = dy});
-        backward(gather(x, 0, full_index), {.seed = dy});
+        backward(embedding(x, list), {.initial_gradient = dy});
+        backward(gather(x, 0, full_index), {.initial_gradient = dy});
         Tensor z = zeros({d, 40}, t);
         z.set_requires_grad();
-        backward(gather(z, 1, tall_index), {.seed = dy.transpose(0, 1)});
+        backward(gather(z, 1, tall_index), {.initial_gradient = dy.transpose(0, 1)});
         auto all = values_of(x.grad());
         for (const double v : values_of(z.grad())) all.push_back(v);
         if (n == 1) first = all;

@@ -186,9 +186,9 @@ TEST_CASE("dropout keeps 1 - p of the elements, scaled, and its backward uses th
     INFO(to_string(t));
     CHECK(static_cast<double>(count) / static_cast<double>(out.size()) ==
           Approx(0.75).margin(5 * std::sqrt(0.75 * 0.25 / 99'900)));
-    backward(y, {.seed = ones(y.shape(), t), .retain_graph = true});
+    backward(y, {.initial_gradient = ones(y.shape(), t), .retain_graph = true});
     expect_same("mask", values_of(x.grad()), out);
-    backward(y, {.seed = ones(y.shape(), t)});
+    backward(y, {.initial_gradient = ones(y.shape(), t)});
     std::vector<double> twice = out;
     for (double& v : twice) v *= 2;
     expect_same("accumulated", values_of(x.grad()), twice);

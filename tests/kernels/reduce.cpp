@@ -334,8 +334,8 @@ TEST_CASE("ties and NaN share the gradient of max and min evenly") {
           tx.set_requires_grad();
           const Tensor ty = largest_one ? max(tx, axes) : min(tx, axes);
           const Tensor ts = make(seed, ty.shape(), t);
-          backward(ty, {.seed = ts, .retain_graph = true});
-          backward(ty, {.seed = ts});  // accumulates
+          backward(ty, {.initial_gradient = ts, .retain_graph = true});
+          backward(ty, {.initial_gradient = ts});  // accumulates
           expect_close(to_string(axes), values_of(tx.grad()), want, 8 * epsilon_of(t) * 8);
         }
       }

@@ -119,7 +119,7 @@ TEST_CASE("norm accepts f32 parameters for f16 rows and gives them f32 gradients
   const Tensor y = layer_norm(x, w, b, 0);
   CHECK(y.dtype() == f16);
   expect_close("y", values_of(y), {-1.25, 2, -1.25, 2}, 1e-3);
-  backward(y, {.seed = make({1, 1, 2, 5}, {2, 2}, f16)});
+  backward(y, {.initial_gradient = make({1, 1, 2, 5}, {2, 2}, f16)});
   CHECK(w.grad().dtype() == f32);
   expect_close("dweight", values_of(w.grad()), {-3, 6}, 1e-5);
   expect_close("dbias", values_of(b.grad()), {3, 6}, 1e-6);
@@ -142,7 +142,7 @@ TEST_CASE("one tensor may be both weight and bias: its gradient is the sum") {
   const Tensor x = make({1, 3, 2, 8}, {2, 2});
   Tensor p = make({2, 3}, {2});
   p.set_requires_grad();
-  backward(layer_norm(x, p, p, 0), {.seed = ones({2, 2}, f64)});
+  backward(layer_norm(x, p, p, 0), {.initial_gradient = ones({2, 2}, f64)});
   expect_close("shared", values_of(p.grad()), {2 - 2, 2 + 2}, 1e-12);
 }
 

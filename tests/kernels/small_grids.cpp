@@ -30,7 +30,7 @@ Tensor slope(const Tensor& x, const std::function<Tensor(const Tensor&)>& fn) {
   Tensor leaf = x.detach().clone();
   leaf.set_requires_grad();
   const Tensor y = fn(leaf);
-  backward(y, {.seed = drawn(y.shape(), y.dtype())});
+  backward(y, {.initial_gradient = drawn(y.shape(), y.dtype())});
   return leaf.grad();
 }
 

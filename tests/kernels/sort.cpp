@@ -155,7 +155,7 @@ TEST_CASE("topk that is not sorted keeps the order of positions, and its gradien
   const Sorted top = topk(x, 4, 0, {.sorted = false});
   expect_same("indices", values_of(top.indices), {1, 3, 5, 6});
   CHECK_FALSE(top.indices.requires_grad());
-  backward(top.values, {.seed = make({1, 2, 3, 4}, {4}, f64)});
+  backward(top.values, {.initial_gradient = make({1, 2, 3, 4}, {4}, f64)});
   expect_same("gradient", values_of(x.grad()), {0, 1, 0, 2, 0, 3, 4, 0});
 }
 
@@ -170,7 +170,8 @@ TEST_CASE("an expanded line, a scalar, and the gradient of a view") {
   CHECK(topk(make({7}, {}, f64), 0).values.shape() == Shape{0});
   Tensor x = make({4, 1, 3, 2, 6, 5}, {2, 3}, f64);
   x.set_requires_grad();
-  backward(sort(transpose(x, 0, 1), 0).values, {.seed = make({1, 2, 3, 4, 5, 6}, {3, 2}, f64)});
+  backward(sort(transpose(x, 0, 1), 0).values,
+           {.initial_gradient = make({1, 2, 3, 4, 5, 6}, {3, 2}, f64)});
   expect_same("gradient", values_of(x.grad()), {5, 1, 3, 2, 6, 4});
 }
 

@@ -68,7 +68,7 @@ struct Result {
 /// Sum, weight and the gradients of 3 times the sum, which are cleared.
 Result result_of(const Loss& loss, const std::vector<Tensor>& inputs) {
   Result r{loss.sum.item(), loss.weight.item(), {}};
-  backward(loss.sum, {.seed = full({}, 3, loss.sum.dtype())});
+  backward(loss.sum, {.initial_gradient = full({}, 3, loss.sum.dtype())});
   for (const Tensor& t : inputs) {
     r.grads.push_back(values_of(t.grad()));
     t.set_grad({});
@@ -305,9 +305,9 @@ TEST_CASE("linear_cross_entropy: a retained graph, hooks, and gradients that are
   const Loss loss = linear_cross_entropy(p.x, p.w, p.target, {}, chunks);
   loss.sum.backward();  // the graph is gone after this one
   backward(linear_cross_entropy(p.x, p.w, p.target, {}, chunks).sum,
-           {.seed = full({}, 0.5), .retain_graph = true});
+           {.initial_gradient = full({}, 0.5), .retain_graph = true});
   const Loss kept = linear_cross_entropy(p.x, p.w, p.target, {}, chunks);
-  for (int i = 0; i < 2; ++i) backward(kept.sum, {.seed = full({}, 0.75), .retain_graph = i == 0});
+  for (int i = 0; i < 2; ++i) backward(kept.sum, {.initial_gradient = full({}, 0.75), .retain_graph = i == 0});
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(error(values_of(p.inputs()[i].grad()), want.grads[i]) <= 1e-6);
     p.inputs()[i].set_grad({});

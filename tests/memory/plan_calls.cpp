@@ -266,7 +266,7 @@ std::vector<Call> calls_on_optimizers() {
        },
        true},
       {{"dist::distribute"}, [](World& w) { dist::distribute(*w.opt, dist::Group()); }, true},
-      {{"dist::mark_divided"}, [](World& w) { dist::mark_divided(w.leaf); }},
+      {{"dist::mark_sharded"}, [](World& w) { dist::mark_sharded(w.leaf); }},
       {{"RollbackPoint::roll_back"},
        [](World& w) {
          RollbackPoint start;
@@ -425,10 +425,10 @@ const std::map<std::string, std::vector<std::string>> kLeftOut = {
       "MemoryBlock::release",     "Span::runs",
       "Storage::bump_version",    "Storage::come",
       "Storage::fetch",           "Storage::go",
-      "Storage::hold_place",      "Storage::lend",
+      "Storage::hold_place",      "Storage::set_provider",
       "Storage::let_place_go",    "Storage::made_by",
       "Storage::mark_saved",      "Storage::move_into",
-      "Storage::record_use",      "StorageLender::fetch",
+      "Storage::record_use",      "StorageProvider::fetch",
       "runtime::at_dry_end",      "runtime::before_change",
       "runtime::check_cuda",      "runtime::end_operation",
       "runtime::end_range",       "runtime::note_counter",

@@ -26,7 +26,7 @@ void check_cuts_on_devices(DType dtype, double loss_scale = 0,
     CAPTURE(dtype, micro_batch);
     CHECK(run(Group(), micro_batch, Device::cuda(1)) == expected);
   }
-  for (const int ranks : of_ranks) {  // 21 samples are three quanta
+  for (const int ranks : of_ranks) {  // 21 samples are three chunks
     CAPTURE(dtype, ranks);
     std::vector<std::string> runs(static_cast<std::size_t>(ranks));
     on_devices(ranks, [&](const Group& g) {
@@ -76,7 +76,7 @@ TEST_CASE("[S39][S43] nccl: exact: ranks that divide gradients and weights have 
     net.to(dtype);
     net.to(device);
     optim::StepOptions step{
-        .clip_norm = 0.5, .clip_value = 0.01, .ema = 0.9, .exact = {.quantum = 4}};
+        .clip_norm = 0.5, .clip_value = 0.01, .ema = 0.9, .exact = {.chunk = 4}};
     if (dtype == f16)
       step.loss_scale =
           optim::LossScale::dynamic({.init = 0x1p24, .on_overflow = optim::OverflowPolicy::retry});
@@ -93,7 +93,7 @@ TEST_CASE("[S39][S43] nccl: exact: ranks that divide gradients and weights have 
       out += fmt::format("{} {} {:a} {:a} {:a} {}\n", report.applied(), report.weight(),
                          report.norm(), report.loss(), report.loss_scale(), report.micro_steps());
     }
-    const optim::WholeWeights whole(opt);
+    const optim::GatheredWeights whole(opt);
     for (const Tensor& p : net.parameters()) out += bits_of(p.to(Device::cpu())).bytes;
     return out;
   };
@@ -113,7 +113,7 @@ TEST_CASE("[S39][S43] nccl: exact: ranks that divide gradients and weights have 
   }
 }
 
-TEST_CASE("[S33][S39] nccl: exact: a batch saved between two quanta goes on with its bits") {
+TEST_CASE("[S33][S39] nccl: exact: a batch saved between two chunks goes on with its bits") {
   const FreshNccl fresh;
   const test::TempFolder folder;
   const std::string file = folder.file("run");
@@ -122,7 +122,7 @@ TEST_CASE("[S33][S39] nccl: exact: a batch saved between two quanta goes on with
     manual_seed(2);
     Mlp net;
     net.to(device);
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 4}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = 4}});
     distribute(opt, group);
     if (loads) io::load_run(file, {net, opt});
     const auto between = [&](std::int64_t done) {

@@ -113,7 +113,7 @@ TEST_CASE(
   CHECK(wrong == 0);
 }
 
-TEST_CASE("nccl: the meeting of the ranks fails on all of them") {
+TEST_CASE("nccl: the rendezvous of the ranks fails on all of them") {
   for (const char* name : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommGetAsyncError"}) {
     CAPTURE(name);
     const FreshNccl fresh;

@@ -41,8 +41,8 @@ TEST_CASE("nccl: a file that is there already, is another's, or does not come") 
 
   errors = by_file(
       2, path, 0.5, [](const Group&) {}, 3);
-  CHECK(
-      mentions(errors[0], {"rank 0 waited 0.5 s for the other ranks", "the meeting of the ranks"}));
+  CHECK(mentions(errors[0],
+                 {"rank 0 waited 0.5 s for the other ranks", "the rendezvous of the ranks"}));
   CHECK(mentions(errors[1], {"is of 2 ranks with NCCL 2.", "rank 1 is of 3"}));
   CHECK_FALSE(std::filesystem::exists(path));
 

@@ -67,7 +67,7 @@ TEST_CASE("[S40] nccl: copies of a divided model divide its state") {
           return net.loss(ids.slice(0, first, last));
         });
       }
-      const optim::WholeWeights whole(opt);
+      const optim::GatheredWeights whole(opt);
       for (const Tensor& p : net.parameters())
         for (const double v : values_of(p.detach().to(Device::cpu())))
           out[static_cast<std::size_t>(g.rank())].push_back(v);

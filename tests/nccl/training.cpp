@@ -72,7 +72,7 @@ TEST_CASE("[S40] nccl: divided state changes no bit of the weights") {
   }
 }
 
-TEST_CASE("[S40] nccl: divided gradients and weights train as whole ones, to rounding") {
+TEST_CASE("[S40] nccl: sharded gradients and weights train as whole ones, to rounding") {
   const FreshNccl fresh;
   for (const OptimizerKind& k : all_kinds()) {
     const std::string name = k.name;
@@ -94,7 +94,7 @@ TEST_CASE("[S40] nccl: divided gradients and weights train as whole ones, to rou
   }
 }
 
-TEST_CASE("[S40] nccl: of divided weights a rank has a part of the device's memory") {
+TEST_CASE("[S40] nccl: of sharded weights a rank has a part of the device's memory") {
   const FreshNccl fresh;
   const SmallBuckets buckets(4 * 128 * 129);
   struct Peaks {

@@ -73,11 +73,11 @@ TEST_CASE("MLP computes what its layers compute in turn, gradients too") {
     Tensor x = input(shape, dtype);
     x.set_requires_grad();
     const Tensor y = net(x), seed = input(y.shape(), dtype);
-    backward(y, {.seed = seed});
+    backward(y, {.initial_gradient = seed});
     const auto got = gradients(net, x);
     const Tensor z = composed(net, a, x);
     CHECK(distance(y, z) <= tolerance);
-    backward(z, {.seed = seed});
+    backward(z, {.initial_gradient = seed});
     const auto want = gradients(net, x);
     REQUIRE(got.size() == want.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
@@ -101,7 +101,7 @@ TEST_CASE("MLP under autocast: f32 gradients of f32 parameters") {
       y = fused ? net(x) : composed(net, Activation::relu, x);
     }
     CHECK(y.dtype() == low);
-    backward(y, {.seed = input(y.shape(), low)});
+    backward(y, {.initial_gradient = input(y.shape(), low)});
     all.push_back(gradients(net, x));
   }
   for (std::size_t i = 0; i < all[0].size(); ++i) {
@@ -113,7 +113,7 @@ TEST_CASE("MLP under autocast: f32 gradients of f32 parameters") {
 TEST_CASE("MLP: frozen layers take no gradient, and those above still do") {
   nn::MLP net({9, 8, 7, 6, 5});
   const Tensor x = input({4, 9}, f32);
-  backward(net(x), {.seed = input({4, 5}, f32)});
+  backward(net(x), {.initial_gradient = input({4, 5}, f32)});
   std::vector<std::vector<float>> want;
   for (const Tensor& p : net.parameters()) {
     want.push_back(p.grad().to_vector<float>());
@@ -124,7 +124,7 @@ TEST_CASE("MLP: frozen layers take no gradient, and those above still do") {
   net.layers[0].bias.set_requires_grad(false);
   net.layers[1].weight.set_requires_grad(false);
   net.layers[2].bias.set_requires_grad(false);
-  backward(net(x), {.seed = input({4, 5}, f32)});
+  backward(net(x), {.initial_gradient = input({4, 5}, f32)});
   const auto parameters = net.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const bool frozen = i == 0 || i == 1 || i == 2 || i == 5;
@@ -162,7 +162,7 @@ TEST_CASE("MLP: two launches a layer at most, but for separate gradients") {
   const Tensor x = input({7, 9}, dtype), seed = input({7, 4}, dtype);
   const auto work = [&] {
     for (const Tensor& p : net.parameters()) p.set_grad({});
-    backward(net(x), {.seed = seed});
+    backward(net(x), {.initial_gradient = seed});
   };
   work();
   const auto graph = graph::Graph::capture(default_device(), work);

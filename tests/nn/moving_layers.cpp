@@ -30,7 +30,7 @@ void check(nn::Module&& m, const Tensor& x, const Tensor& expected, const std::s
 
 TEST_CASE("exact mode refuses spectral norm, which moves at each call", "[host]") {
   auto layer = nn::spectral_norm(nn::Linear(3, 1));
-  optim::SGD opt(layer.parameters(), {.lr = 0.1}, {.exact = {.quantum = 2}});
+  optim::SGD opt(layer.parameters(), {.lr = 0.1}, {.exact = {.chunk = 2}});
   std::string text;
   try {
     opt.run_batch(4, 2, [&](std::int64_t first, std::int64_t last) {

@@ -36,7 +36,7 @@ std::vector<Values> computed(Norm& norm, const Tensor& values, const Tensor& see
   const Tensor x = clone(values.detach()).set_requires_grad();
   const Tensor y = norm(x);
   CHECK(y.dtype() == x.dtype());
-  backward(y, {.seed = seed});
+  backward(y, {.initial_gradient = seed});
   std::vector<Values> out{values_of(y.detach()), values_of(x.grad()), values_of(norm.weight.grad()),
                           values_of(norm.bias.grad())};
   norm.weight.set_grad({});

@@ -57,7 +57,7 @@ void compare(const std::string& name, Module& m, std::size_t count, const Call& 
   }
   const Tensor y = call(all);
   expect_close(name, values_of(y), g.output.values, 1e-12 * (1 + largest(g.output.values)));
-  backward(y, {.seed = make(g.seed, y.shape())});
+  backward(y, {.initial_gradient = make(g.seed, y.shape())});
   for (const auto& [i, values] : g.gradients) {
     INFO("operand " << i);
     expect_close("gradient", values_of(all[static_cast<std::size_t>(i)].grad()), values,

@@ -198,7 +198,7 @@ TEST_CASE("non-finite: a NaN in the gradient reaches the leaf", "[ops]") {
   for (const double bad : {kNaN, kInf}) {
     Tensor x = make({1, 2}, {2});
     x.set_requires_grad();
-    backward(exp(x) * 1.0, {.seed = make({bad, 1}, {2})});
+    backward(exp(x) * 1.0, {.initial_gradient = make({bad, 1}, {2})});
     CHECK_FALSE(std::isfinite(values_of(x.grad())[0]));
     CHECK(std::isfinite(values_of(x.grad())[1]));
   }
@@ -230,7 +230,7 @@ TEST_CASE("non-finite: a NaN in a convolution reaches what its windows see, and 
     Values seed(static_cast<std::size_t>(y.numel()), 1.0);
     seed[0] = kInf;
     const Tensor clean = make(Values(x.size(), 1.0), of_x, dtype).set_requires_grad();
-    backward(conv2d(clean, w, {}, options), {.seed = make(seed, y.shape(), dtype)});
+    backward(conv2d(clean, w, {}, options), {.initial_gradient = make(seed, y.shape(), dtype)});
     std::vector<bool> out;
     for (const Tensor& t : {y, clean.grad(), w.grad()})
       for (const double v : values_of(t)) out.push_back(std::isfinite(v));

@@ -63,7 +63,7 @@ class Twin {
   double begin(double loss, double weight, bool first) {
     const Tensor seed = make({-1}, {}, sink_, Layout::contiguous, store_.device());
     const Tensor l = make({loss}, {}, sink_, Layout::contiguous, store_.device());
-    const kernels::PendingSeed pending = kernels::pending_seed(
+    const kernels::PendingGradient pending = kernels::pending_gradient(
         store_.memory(), policy_, seed.mutable_view(), l.view(), ConstView{}, weight);
     kernels::optim_begin(pending,
                          first ? std::span<const kernels::OptimizerArena>() : store_.arenas(),
@@ -83,7 +83,7 @@ class Twin {
       leaf.touched = 1;
     }
     store_.ledger().note();
-    store_.ledger().tell_device(store_.memory(), store_.stream());
+    store_.ledger().report_to_device(store_.memory(), store_.stream());
   }
   math::StepState end() {
     const kernels::StepMemory memory = store_.memory();

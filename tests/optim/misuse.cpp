@@ -509,7 +509,7 @@ TEST_CASE("[S23] values in a state that none can have are refused, by name") {
        },
        "it blames parameter 1000000 of 2"},
       {"step_state",
-       [](const Tensor& t) { overwrite<double>(t, place_of(&math::SeedSums::unit) / 8, -2.0); },
+       [](const Tensor& t) { overwrite<double>(t, place_of(&math::LossSums::unit) / 8, -2.0); },
        "unit of the gradients is -2"},
       {"step_state",
        [](const Tensor& t) {

@@ -42,7 +42,7 @@ TEST_CASE("[S03] a batch without rows is a micro-step of weight 0, wherever it c
 }
 
 /// Launches of the optimizer's own kernel for seeds in a cycle with these backward passes.
-std::int64_t launches_for_seeds(const std::function<void(Classifier&)>& passes) {
+std::int64_t launches_for_initial_gradients(const std::function<void(Classifier&)>& passes) {
   Classifier c;
   const auto cycle = [&] {
     passes(c);
@@ -58,20 +58,20 @@ std::int64_t launches_for_seeds(const std::function<void(Classifier&)>& passes) 
 
 TEST_CASE("a cycle's first loss computes its own seed and saves a launch", "[gpu]") {
   if (default_device().is_cpu()) return;
-  CHECK(launches_for_seeds([](Classifier& c) { c.opt.backward(c.loss(6)); }) == 0);
+  CHECK(launches_for_initial_gradients([](Classifier& c) { c.opt.backward(c.loss(6)); }) == 0);
   // The second pass may change the unit of what the first has left in the arenas.
-  CHECK(launches_for_seeds([](Classifier& c) {
+  CHECK(launches_for_initial_gradients([](Classifier& c) {
           c.opt.backward(c.loss(6));
           c.opt.backward(c.loss(6));
         }) == 1);
   // A hook sees the seed before the loss does.
-  CHECK(launches_for_seeds([](Classifier& c) {
+  CHECK(launches_for_initial_gradients([](Classifier& c) {
           const Loss loss = c.loss(6);
           add_hook(loss.sum, [](const Tensor&) { return Tensor(); });
           c.opt.backward(loss);
         }) == 1);
-  CHECK(launches_for_seeds([](Classifier& c) { c.opt.backward(sum(c.w), 1); }) == 1);
-  CHECK(launches_for_seeds([](Classifier& c) { c.opt.backward(c.loss(0)); }) == 1);
+  CHECK(launches_for_initial_gradients([](Classifier& c) { c.opt.backward(sum(c.w), 1); }) == 1);
+  CHECK(launches_for_initial_gradients([](Classifier& c) { c.opt.backward(c.loss(0)); }) == 1);
 }
 
 }  // namespace

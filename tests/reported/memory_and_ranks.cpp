@@ -16,7 +16,7 @@
 #include "firn/firn.h"
 #include "firn/memory/plan.h"
 #include "firn/nn/checkpoint.h"
-#include "firn/optim/whole_weights.h"
+#include "firn/optim/gathered_weights.h"
 #include "firn/train/plan_within.h"
 #include "support/in_child.h"
 #include "support/thread_check.h"
@@ -107,7 +107,7 @@ TEST_CASE("plan_loses_weights_zero3: the same with ranks, for each stage of ZeRO
         }
         plan_memory(step);
         step();
-        const optim::WholeWeights whole(opt);
+        const optim::GatheredWeights whole(opt);
         THREAD_CHECK(net.weight.to(f64)[0][0].item() == 0.25);
       });
 }
@@ -194,7 +194,7 @@ TEST_CASE("ranks_bad_alloc: a bad_alloc in one rank's loss leaves the group whol
       dist::run_local(2, [&](const dist::Group& group) {
         nn::Linear net(4, 2);
         optim::StepOptions options;
-        if (exact) options.exact = {.quantum = 2};
+        if (exact) options.exact = {.chunk = 2};
         optim::SGD opt(net.parameters(), {.lr = 0.1}, options);
         dist::distribute(opt, group, {.zero = zero});
         const Tensor x = ones({8, 4}), y = zeros({8}, i64);

@@ -5,7 +5,7 @@
 
 #include "firn/dist/distribute.h"
 #include "firn/dist/local.h"
-#include "firn/optim/whole_weights.h"
+#include "firn/optim/gathered_weights.h"
 #include "same_bits.h"
 
 namespace same_bits {
@@ -14,7 +14,7 @@ namespace {
 using namespace firn;
 
 /// Hashes weights, loss scale and the reports of each rank, in the order of ranks.
-void train(Hash& hash, int ranks, int zero, DType dtype, std::int64_t quantum) {
+void train(Hash& hash, int ranks, int zero, DType dtype, std::int64_t chunk) {
   std::vector<Hash> of_ranks(static_cast<std::size_t>(ranks));
   dist::run_local(ranks, [&](const dist::Group& group) {
     Hash& mine = of_ranks[static_cast<std::size_t>(group.rank())];
@@ -22,7 +22,7 @@ void train(Hash& hash, int ranks, int zero, DType dtype, std::int64_t quantum) {
     Net net;
     net.to(dtype);
     optim::StepOptions step{.clip_norm = 0.5, .ema = 0.9};
-    step.exact.quantum = quantum;
+    step.exact.chunk = chunk;
     optim::AdamW opt(net.parameters(), {.lr = 1e-2}, step);
     dist::distribute(opt, group, {.zero = zero});
     for (const std::int64_t rows : {48, 21, 48}) {
@@ -34,7 +34,7 @@ void train(Hash& hash, int ranks, int zero, DType dtype, std::int64_t quantum) {
       mine.add(report.norm());
     }
     mine.add(opt.loss_scale());
-    const optim::WholeWeights whole(opt);
+    const optim::GatheredWeights whole(opt);
     for (const auto& p : net.named_parameters()) mine.add(p.tensor);
     group.barrier();
   });
@@ -47,11 +47,11 @@ std::vector<Training> trainings_over_ranks() {
   std::vector<Training> list;
   for (const int ranks : {1, 2, 3})
     for (const int zero : {0, 1, 2, 3})
-      for (const std::int64_t quantum : {0, 8})
+      for (const std::int64_t chunk : {0, 8})
         for (const DType dtype : {f32, f16})
-          list.push_back({fmt::format("{} ranks, ZeRO {}{} {}", ranks, zero,
-                                      quantum ? ", exact" : "", name_of(dtype)),
-                          [=](Hash& hash) { train(hash, ranks, zero, dtype, quantum); }});
+          list.push_back({fmt::format("{} ranks, ZeRO {}{} {}", ranks, zero, chunk ? ", exact" : "",
+                                      name_of(dtype)),
+                          [=](Hash& hash) { train(hash, ranks, zero, dtype, chunk); }});
   return list;
 }
 

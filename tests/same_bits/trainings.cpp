@@ -128,12 +128,12 @@ std::vector<Training> options_of_steps() {
   return list;
 }
 
-Training with_norm(const std::string& name, nn::BatchNormMode mode, std::int64_t quantum) {
+Training with_norm(const std::string& name, nn::BatchNormMode mode, std::int64_t chunk) {
   return {name, [=](Hash& hash) {
             manual_seed(3);
             NormedNet net(mode);
             optim::StepOptions step;
-            step.exact.quantum = quantum;
+            step.exact.chunk = chunk;
             optim::AdamW opt(net.parameters(), {.lr = 1e-2}, step);
             for (int i = 0; i < 4; ++i) {
               const Batch batch(44, 300 + static_cast<std::uint64_t>(i));
@@ -152,7 +152,7 @@ Training exact(DType dtype) {
             Net net;
             net.to(dtype);
             optim::StepOptions step{.clip_norm = 1, .ema = 0.9};
-            step.exact.quantum = 8;
+            step.exact.chunk = 8;
             optim::AdamW opt(net.parameters(), {.lr = 1e-2}, step);
             for (const std::int64_t rows : {40, 21, 64}) {
               const Batch batch(rows, static_cast<std::uint64_t>(rows), dtype);

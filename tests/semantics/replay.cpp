@@ -59,7 +59,7 @@ class Captured {
     const kernels::StepMemory memory = store_.memory();
     const Stream stream = store_.stream();
     kernels::optim_begin(
-        kernels::pending_seed(memory, policy_, seed_.mutable_view(), loss_.view(), weight_.view()),
+        kernels::pending_gradient(memory, policy_, seed_.mutable_view(), loss_.view(), weight_.view()),
         store_.arenas(), stream);
     kernels::binary(math::BinaryOp::mul, broadcast_to(seed_.view(), {kElements}), gradient.view(),
                     scaled_.mutable_view(), math::Args{}, stream);
@@ -71,7 +71,7 @@ class Captured {
   void touch() {
     leaf_.touched = 1;
     store_.ledger().note();
-    store_.ledger().tell_device(store_.memory(), store_.stream());
+    store_.ledger().report_to_device(store_.memory(), store_.stream());
   }
   math::StepState state() const { return store_.read_state(); }
 

@@ -139,8 +139,8 @@ void check_dry_run(const OpRow& row) {
         }
         std::vector<Tensor> results = {row.op(x)};
         if (!results[0].requires_grad()) return results;
-        backward(results[0], {.seed = seed});
-        backward(row.op(x), {.seed = seed});  // adds to the first gradients
+        backward(results[0], {.initial_gradient = seed});
+        backward(row.op(x), {.initial_gradient = seed});  // adds to the first gradients
         for (const Tensor& t : x)
           if (t.grad().defined()) results.push_back(t.grad());
         return results;

@@ -107,15 +107,15 @@ TEST_CASE("memory format: elementwise operations, casts and dropout keep channel
 TEST_CASE("memory format: gradients come in the format of what they are of", "[tensor]") {
   const Tensor x = channels_last(counted({2, 3, 4, 5})).set_requires_grad();
   const Tensor seed = counted({2, 3, 4, 5});
-  backward(relu(x) * x, {.seed = seed});
+  backward(relu(x) * x, {.initial_gradient = seed});
   CHECK(only_channels_last(x.grad()));
   CHECK(values_of(x.grad()) == values_of(seed * counted({2, 3, 4, 5}) * 2));
-  backward(contiguous(x) * 2, {.seed = seed});  // accumulates into the same buffer
+  backward(contiguous(x) * 2, {.initial_gradient = seed});  // accumulates into the same buffer
   CHECK(only_channels_last(x.grad()));
 
   const Tensor y = counted({2, 3, 4, 5}).set_requires_grad();
-  backward(channels_last(y) * 2, {.seed = channels_last(seed)});
-  backward(channels_last(y) * 2, {.seed = seed});
+  backward(channels_last(y) * 2, {.initial_gradient = channels_last(seed)});
+  backward(channels_last(y) * 2, {.initial_gradient = seed});
   CHECK(values_of(y.grad()) == values_of(seed * 4));
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("memory format: dropout masks the same elements forwards and backwards
   Tensor x = channels_last(counted({2, 3, 4, 5}) + 1).detach();
   x.set_requires_grad();
   const Tensor y = dropout(x, 0.5);
-  backward(y, {.seed = counted({2, 3, 4, 5}) * 0 + 1});
+  backward(y, {.initial_gradient = counted({2, 3, 4, 5}) * 0 + 1});
   const auto out = values_of(y), slope = values_of(x.grad()), in = values_of(x);
   for (std::size_t i = 0; i < in.size(); ++i) CHECK(out[i] == in[i] * slope[i]);
 }

@@ -131,7 +131,7 @@ class Measurement {
       manual_seed(1);
       Net net(w);
       optim::AdamW opt(net.parameters(), {.lr = 1e-4},
-                       {.exact = {.quantum = mode.exact ? w.micro_batch : 0}});
+                       {.exact = {.chunk = mode.exact ? w.micro_batch : 0}});
       dist::distribute(opt, group, {.zero = mode.zero});
       const std::int64_t batch = w.own_micro_steps(n) * w.micro_batch * n;
       const auto train = [&] {

@@ -22,7 +22,7 @@ constexpr std::int64_t kElements = std::int64_t{16} << 20;
 
 struct Model {
   nn::Parameter weight{zeros({kElements})};
-  optim::SGD opt{{weight}, {.lr = 0.01}, {.exact = {.quantum = 1}}};
+  optim::SGD opt{{weight}, {.lr = 0.01}, {.exact = {.chunk = 1}}};
   /// All ranks begin a step together.
   double step(const dist::Group& group, std::int64_t samples) {
     group.barrier();

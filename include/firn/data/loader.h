@@ -55,8 +55,8 @@ struct LoaderOptions {
   /// have no samples and then no fields; the rank then calls Optimizer::no_samples() or
   /// run_batch().
   dist::Group group = {};
-  /// Ranks receive multiples of this many samples. Set it to the quantum of StepOptions::exact.
-  std::int64_t quantum = 1;
+  /// Ranks receive multiples of this many samples. Set it to the chunk of StepOptions::exact.
+  std::int64_t chunk = 1;
   /// Device of the batches. Batches for a CUDA device pass through pinned memory, and the loader's
   /// own stream copies them. The next batch is copied while the loop computes with this one, if
   /// `workers` have made it. Batches on the device count as Owner::data.

@@ -35,7 +35,7 @@ class ResidentBatches : public io::Resumable {
   /// Generator, every epoch has the images of epoch 0, unlike a Loader's. Throws Error as Loader
   /// does, and unless samples are {image, integer label []}. Throws Error for the options of a
   /// loader that have no meaning here: workers, prefetch, BadSample::skip, pad, collate, group,
-  /// quantum.
+  /// chunk.
   explicit ResidentBatches(const ImageDataset& set, const LoaderOptions& options = {});
 
   // After an object is moved from, each of its functions throws Error.

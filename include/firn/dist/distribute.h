@@ -57,7 +57,7 @@ struct DistributeOptions {
   /// run_batch() a rank without samples computes a padding micro-step on samples of other ranks,
   /// and adds zeros; no_samples() throws Error. All ranks must also write to weights together, and
   /// call io::save_run() and io::load_run() together. AveragedWeights needs the memory of all
-  /// weights on each rank meanwhile. optim::WholeWeights lets one rank read them alone.
+  /// weights on each rank meanwhile. optim::GatheredWeights lets one rank read them alone.
   /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
 
@@ -105,7 +105,7 @@ struct DistributeOptions {
 /// summed there. Other data travels over the group's host().
 ///
 /// Throws Error if the parameters are not on the group's device, or if this rank has a shard of a
-/// parameter (is_divided()): then give the mesh. Throws Error on every rank if the optimizers
+/// parameter (is_sharded()): then give the mesh. Throws Error on every rank if the optimizers
 /// differ (kind, options, parameters), or if one has a cycle under way. Without `broadcast` it also
 /// throws if a weight or a state differs, naming the first one and the rank. If only one rank
 /// throws an Error, the others throw RankError, and the group stays usable. If `broadcast` is
@@ -143,8 +143,8 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
 /// Marks `parameter` as sharded: this rank has one shard, and the other ranks of tp have the rest.
 /// The layers of firn/dist/parallel mark theirs. Converting or cloning the model keeps the mark.
 /// Throws Error for an undefined tensor.
-void mark_divided(const Tensor& parameter);
+void mark_sharded(const Tensor& parameter);
 /// Returns true if `parameter` was marked as sharded. Throws Error for an undefined tensor.
-bool is_divided(const Tensor& parameter);
+bool is_sharded(const Tensor& parameter);
 
 }  // namespace firn::dist

@@ -42,7 +42,7 @@ class MemoryBlock {
   /// Owner that the bytes count for.
   Owner owner() const noexcept { return owner_; }
   /// True if the block comes from a dry run or a MemoryReserve, not from the device's allocator.
-  bool lent() const noexcept { return source_ != nullptr; }
+  bool borrowed() const noexcept { return source_ != nullptr; }
   /// The operation that made the block, for reports; null if unknown.
   const char* op() const noexcept { return op_.load(std::memory_order_relaxed); }
   /// Sets op() unless it is set already. `op` is a string literal.

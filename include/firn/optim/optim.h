@@ -3,6 +3,7 @@
 #pragma once
 
 #include "firn/optim/ema.h"
+#include "firn/optim/gathered_weights.h"
 #include "firn/optim/health.h"
 #include "firn/optim/joint_step.h"
 #include "firn/optim/loss_scale.h"
@@ -25,4 +26,3 @@
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
 #include "firn/optim/step_report.h"
-#include "firn/optim/whole_weights.h"

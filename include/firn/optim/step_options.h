@@ -48,14 +48,14 @@ enum class StateMemory : std::uint8_t {
 };
 
 /// Exact mode (S39): the same bits however a batch is cut. run_batch() cuts it into chunks of
-/// `quantum` samples, by their index, and adds the gradients of the chunks in a binary tree over
+/// `chunk` samples, by their index, and adds the gradients of the chunks in a binary tree over
 /// their numbers. So weights and state have the same bits for any size of micro-batch, any number
 /// of threads, and any number of ranks (dist/distribute.h) on one kind of CPU, or of GPU with one
 /// set of libraries. The draws of a chunk from default_generator() depend on its number alone; it
 /// must not draw from another generator.
 ///
 /// Each chunk is computed separately, whatever the size of the micro-batch, which must be a
-/// multiple of `quantum`. So a chunk should be as large as memory and ranks allow: small ones take
+/// multiple of `chunk`. So a chunk should be as large as memory and ranks allow: small ones take
 /// more time. Gradients need the memory of at most log2(chunks) further copies, and over ranks
 /// about the same again while they are exchanged. BatchNorm needs BatchNormMode::whole_batch.
 /// Contrastive losses, layers with a random stream of their own, and backward() by hand are
@@ -63,7 +63,7 @@ enum class StateMemory : std::uint8_t {
 /// MicroBatch::between. A run_batch() takes one number of default_generator(), the source of its
 /// chunks' numbers.
 struct Exact {
-  std::int64_t quantum = 0;  ///< samples in a chunk; 0: off
+  std::int64_t chunk = 0;  ///< samples in a chunk; 0: off
 };
 
 /// Options of a step, which act in this order (S08, S30): the accumulated sum is un-scaled and

@@ -15,14 +15,14 @@ namespace firn {
 
 class Storage;
 
-/// Gives storages their memory when it is needed (Storage::lend()).
-class StorageLender {
+/// Gives storages their memory when it is needed (Storage::set_provider()).
+class StorageProvider {
  public:
   /// Calls storage.come(), or throws.
   virtual void fetch(Storage& storage) = 0;
 
  protected:
-  ~StorageLender() = default;
+  ~StorageProvider() = default;
 };
 
 /// A reference-counted block on one device, 64-byte aligned, from the caching allocator. It holds
@@ -52,7 +52,7 @@ class Storage : public RefCounted {
   // Memory whose address is known outside of firn.
 
   /// Counts the users of the memory's address, from any thread. While the place is held,
-  /// move_into() throws, and lend() may not be called.
+  /// move_into() throws, and set_provider() may not be called.
   void hold_place() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
   void let_place_go() noexcept { holders_.fetch_sub(1, std::memory_order_release); }
   /// True if hold_place() was called more often than let_place_go().
@@ -60,8 +60,8 @@ class Storage : public RefCounted {
 
   // Memory that comes and goes, while its tensors stay.
 
-  /// Releases the memory. From now on fetch() gets it from `lender`; with null, it throws Error.
-  void lend(StorageLender* lender) noexcept;
+  /// Releases the memory. From now on fetch() gets it from `provider`; with null, it throws Error.
+  void set_provider(StorageProvider* provider) noexcept;
   /// Uses the memory of `block`, from byte `offset` on, until go() is called. The block must have
   /// room.
   void come(Ref<Storage> block, std::size_t offset) noexcept;
@@ -69,8 +69,8 @@ class Storage : public RefCounted {
   /// True if there is no memory now: fetch() asks for it, and throws if it cannot get it.
   bool is_absent() const noexcept { return absent_; }
   /// True if the memory comes and goes.
-  bool is_lent() const noexcept { return lender_ || absent_; }
-  /// Asks the lender for the memory. Throws Error if there is none, and what it throws.
+  bool is_provided() const noexcept { return provider_ || absent_; }
+  /// Asks the provider for the memory. Throws Error if there is none, and what it throws.
   void fetch();
 
   /// Called by the last Ref to the storage.
@@ -138,7 +138,7 @@ class Storage : public RefCounted {
   void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< releases memory that was adopted
   void* handle_ = nullptr;                                  ///< argument of release_
   Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one
-  StorageLender* lender_ = nullptr;
+  StorageProvider* provider_ = nullptr;
   std::atomic<std::uint32_t> holders_{0};
   bool absent_ = false;
   bool of_plan_ = false;

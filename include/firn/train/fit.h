@@ -217,7 +217,7 @@ using LossFunction = std::function<Loss(const Tensor& output, const Tensor& targ
 /// eval() stays frozen.
 ///
 /// With ranks (dist::distribute()), the loader has the group, and each rank calls fit(). In exact
-/// mode, set `micro_batch`, and give the loader the optimizer's `quantum`. With sharded weights
+/// mode, set `micro_batch`, and give the loader the optimizer's `chunk`. With sharded weights
 /// (stage 3) each rank needs samples of each batch.
 ///
 /// A run continues only from a checkpoint. Without one, a second call trains all `epochs` again. If

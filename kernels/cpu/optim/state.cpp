@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
-#include "kernels/cpu/device/pending_seed.h"
+#include "kernels/cpu/device/pending_gradient.h"
 #include "kernels/cpu/optim/arena.h"
 #include "kernels/math/macros.h"
 #include "kernels/optim.h"
@@ -30,8 +30,8 @@ void move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& p
   math::settle_scale(scaler_of(memories.front()), policy, votes);
 }
 
-void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> arenas, Stream) {
-  const double factor = compute_seed(pending).reexpress;
+void optim_begin(const PendingGradient& pending, std::span<const OptimizerArena> arenas, Stream) {
+  const double factor = compute_initial_gradient(pending).reexpress;
   if (factor == 1) return;
   for (const OptimizerArena& a : arenas) {
     if (a.grad.dtype == DType::f64) {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/cpu/device/pending_seed.h"
+#include "kernels/cpu/device/pending_gradient.h"
 #include "kernels/cpu/rows/driver.h"
 #include "kernels/math/rows.h"
 #include "kernels/rows.h"
@@ -208,12 +208,12 @@ void total(const ConstView& states, const ConstView& target, const CrossEntropyA
 template <class C>
 void backward(const ConstView& dloss_sum, const ConstView& x, const ConstView& target,
               const ConstView& stats, const CrossEntropyArgs& args, const View& dx, float beta,
-              const PendingSeed* pending) {
+              const PendingGradient* pending) {
   using V = Tile<C>;
   const std::int64_t n = x.shape[1], first = args.first_class;
   const Setting<C> setting(target, args, n);
   setting.check_targets();  // checked again, since memory that firn borrows may have changed
-  if (pending && !runtime::dry_run()) compute_seed(*pending);
+  if (pending && !runtime::dry_run()) compute_initial_gradient(*pending);
   const C dloss = runtime::dry_run() ? C(0) : *dloss_sum.as<C>();
   const C* const w = setting.weights + first;
   const RowBlocks blocks(x.shape[0], n);
@@ -276,7 +276,7 @@ void cross_entropy_total(const ConstView& states, const ConstView& target,
 
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, const PendingSeed* pending, Stream) {
+                            float beta, const PendingGradient* pending, Stream) {
   x.dtype == DType::f64 ? backward<double>(dloss, x, target, stats, args, dx, beta, pending)
                         : backward<float>(dloss, x, target, stats, args, dx, beta, pending);
 }

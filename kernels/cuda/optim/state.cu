@@ -1,5 +1,5 @@
 // Kernels on the optimizer's state: the beginning of a micro-step, and the work of single threads.
-#include "kernels/cuda/device/pending_seed.cuh"
+#include "kernels/cuda/device/pending_gradient.cuh"
 #include "kernels/cuda/optim/arena.cuh"
 #include "kernels/math/macros.h"
 
@@ -30,11 +30,11 @@ __device__ void multiply(void* data, std::int64_t quads, double factor) {
   }
 }
 
-__global__ void begin_kernel(const __grid_constant__ GradientList gradients, SeedPointers pending,
-                             bool commits) {
+__global__ void begin_kernel(const __grid_constant__ GradientList gradients,
+                             PendingPointers pending, bool commits) {
   __shared__ double factor;
   if (threadIdx.x == 0) {
-    math::SeedSums s;
+    math::LossSums s;
     pending.compute(s);
     factor = s.reexpress;
   }
@@ -150,7 +150,7 @@ void optim_adopt_weights(const ConstView& weight, const View& master, Stream str
   }
 }
 
-void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> arenas,
+void optim_begin(const PendingGradient& pending, std::span<const OptimizerArena> arenas,
                  Stream stream) {
   if (!pending.policy.scaled) arenas = {};  // the unit is always 1
   do {
@@ -166,7 +166,7 @@ void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> are
     arenas = arenas.subspan(static_cast<std::size_t>(list.count));
     const auto blocks = std::clamp<std::int64_t>(math::ceil_div(most, kBlock), 1, kMaxBeginBlocks);
     gpu::launch("optim_begin", begin_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
-                stream, list, SeedPointers(&pending), arenas.empty());
+                stream, list, PendingPointers(&pending), arenas.empty());
   } while (!arenas.empty());
 }
 

@@ -7,7 +7,7 @@
 
 #include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/device/fault.cuh"
-#include "kernels/cuda/device/pending_seed.cuh"
+#include "kernels/cuda/device/pending_gradient.cuh"
 #include "kernels/cuda/device/tickets.cuh"
 #include "kernels/cuda/rows/driver.cuh"
 #include "kernels/math/rows.h"
@@ -256,7 +256,7 @@ template <class Team, int kHeld, class T, class O>
 static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     cross_entropy_backward_kernel(const ComputeOf<T>* dloss_at, RowsIn<T> x,
                                   Setting<ComputeOf<T>> setting, const ComputeOf<T>* stats,
-                                  RowsOut<O> dx, std::int64_t rows, SeedPointers pending) {
+                                  RowsOut<O> dx, std::int64_t rows, PendingPointers pending) {
   using C = ComputeOf<T>;
   using V = FormulaOf<T>;
   using Row = TeamRow<Team, kHeld, T>;
@@ -265,8 +265,8 @@ static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
   const RowsIn<T> in[1] = {x};
   __shared__ C seed;
   if (threadIdx.x == 0) {
-    math::SeedSums ignored;
-    seed = pending.seed ? static_cast<C>(pending.compute(ignored)) : *dloss_at;
+    math::LossSums ignored;
+    seed = pending.gradient ? static_cast<C>(pending.compute(ignored)) : *dloss_at;
   }
   __syncthreads();
   const C dloss = seed;
@@ -304,7 +304,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
       dx.store(i, j, count, y);
     });
   }
-  if (pending.seed) pending.commit();
+  if (pending.gradient) pending.commit();
 }
 
 /// Calls fn(O()) with the type of dx: as with_sink(), or 16-bit for x in f32.
@@ -384,7 +384,7 @@ void cross_entropy_total(const ConstView& states, const ConstView& target,
 
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, const PendingSeed* pending, Stream stream) {
+                            float beta, const PendingGradient* pending, Stream stream) {
   const std::int64_t rows = x.shape[0], n = x.shape[1];
   if (rows == 0 || n == 0) return;
   with_floating(x.dtype, [&]<class T>(T) {
@@ -395,7 +395,7 @@ void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const Co
         gpu::launch("cross_entropy_backward", cross_entropy_backward_kernel<Team, kHeld, T, O>,
                     teams.grid(rows), dim3(teams.threads), teams.shared, stream, dloss.as<C>(),
                     RowsIn<T>(x), setting, stats.as<C>(), RowsOut<O>(dx, beta), rows,
-                    SeedPointers(pending));
+                    PendingPointers(pending));
       });
     });
   });

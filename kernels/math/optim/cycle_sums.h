@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
+#include "kernels/math/loss_sums.h"
 #include "kernels/math/macros.h"
-#include "kernels/math/seed.h"
 
 namespace firn::math {
 
-/// Scalars of a cycle, or of a part of it, that SeedSums has collected.
+/// Scalars of a cycle, or of a part of it, that LossSums has collected.
 struct CycleSums {
   std::int64_t micro_steps = 0;
   double weight = 0, loss = 0;
@@ -17,7 +17,7 @@ struct CycleSums {
   double weight_total = 0, loss_total = 0;  ///< share of the part in the totals of all cycles
 
   /// Returns the scalars of a cycle that began when the totals were those of `before`.
-  FIRN_HD static CycleSums of(const SeedSums& sums, const SeedSums& before) noexcept {
+  FIRN_HD static CycleSums of(const LossSums& sums, const LossSums& before) noexcept {
     return {sums.micro_steps,
             sums.weight_sum,
             sums.loss_sum,
@@ -27,8 +27,8 @@ struct CycleSums {
             sums.loss_total - before.loss_total};
   }
   /// Returns the sums with this cycle after `before`.
-  FIRN_HD SeedSums after(const SeedSums& before) const noexcept {
-    SeedSums out;
+  FIRN_HD LossSums after(const LossSums& before) const noexcept {
+    LossSums out;
     out.micro_steps = micro_steps;
     out.weight_sum = weight;
     out.loss_sum = loss;

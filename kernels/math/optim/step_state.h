@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "firn/optim/kinds.h"
+#include "kernels/math/loss_sums.h"
 #include "kernels/math/macros.h"
 #include "kernels/math/optim/loss_scale.h"
 #include "kernels/math/optim/schedule.h"
-#include "kernels/math/seed.h"
 
 namespace firn::math {
 
@@ -62,8 +62,9 @@ struct StepOutcome {
   NonFinite non_finite = NonFinite::none;
 };
 
-/// The base, at offset 0, is the cycle that is being accumulated: next_seed() writes it.
-struct StepState : SeedSums {
+/// The base, at offset 0, is the cycle that is being accumulated: next_initial_gradient() writes
+/// it.
+struct StepState : LossSums {
   // The decision for the step in flight: made by decide(), read by the update.
   StepStatus decision = StepStatus::accumulating;
   NonFinite non_finite = NonFinite::none;

@@ -47,7 +47,7 @@ class BatchMaker {
   std::int64_t count_at(LoaderPosition position) const noexcept;
   /// Returns this rank's share of a batch of `count` samples.
   Share part_of(std::int64_t count) const noexcept {
-    return share_of(count, options_.group.rank(), options_.group.size(), options_.quantum);
+    return share_of(count, options_.group.rank(), options_.group.size(), options_.chunk);
   }
   /// Makes this rank's share of the batch of `count` samples from `position` on, in host memory.
   MadeBatch make(LoaderPosition position, std::int64_t count) const noexcept;

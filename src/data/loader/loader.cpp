@@ -161,14 +161,15 @@ const Tensor& LoaderBatch::operator[](std::size_t i) const {
 }
 
 LoaderBatch LoaderBatch::part(std::int64_t begin, std::int64_t end) const {
-  FIRN_CHECK(begin >= first && begin <= end && end <= first + size(), "LoaderBatch",
-             size() == 0 && total > 0
-                 ? "ranks that divide weights all compute: set drop_last, or choose a batch that "
-                   "leaves each rank samples"
-                 : "give the loader the group and the quantum of the optimizer, and run_batch() "
-                   "`total`",
-             "samples [{}, {}) of {} are asked for, and this rank has [{}, {})", begin, end, total,
-             first, first + size());
+  FIRN_CHECK(
+      begin >= first && begin <= end && end <= first + size(), "LoaderBatch",
+      size() == 0 && total > 0
+          ? "with sharded weights every rank needs samples: set drop_last, or choose a batch that "
+            "leaves each rank samples"
+          : "give the loader the group and the chunk of the optimizer, and run_batch() "
+            "`total`",
+      "samples [{}, {}) of {} are asked for, and this rank has [{}, {})", begin, end, total, first,
+      first + size());
   LoaderBatch out{.fields = {},
                   .ids = ids.slice(0, begin - first, end - first),
                   .position = position,

@@ -29,8 +29,8 @@ LoaderOptions checked_options(const char* op, LoaderOptions o) {
              "with 0 workers the caller makes each batch; prefetch 0 is twice the workers",
              "workers and prefetch are 0 to {}, not {} and {}", kMost, o.workers, o.prefetch);
   require_named(op, "BadSample", o.bad_sample, BadSample::skip);
-  FIRN_CHECK(o.quantum >= 1, op, "give the quantum of StepOptions::exact, or leave it out",
-             "a quantum of {} samples", o.quantum);
+  FIRN_CHECK(o.chunk >= 1, op, "give the chunk of StepOptions::exact, or leave it out",
+             "a chunk of {} samples", o.chunk);
   FIRN_CHECK(!o.pad || !o.collate, op, "call collate_padded() in the function",
              "both pad and collate are given");
   require_device(op, o.device);
@@ -71,9 +71,9 @@ Order::Order(const char* op, std::int64_t size, const LoaderOptions& options)
 
 /// Returns the sample into whose share of the sum of weights a random number falls.
 std::int64_t Order::drawn(LoaderPosition at) const {
-  const math::PhiloxBlock b =
-      math::philox(static_cast<std::uint64_t>(at.sample), seed_for(options_.seed, Purpose::draw),
-                   static_cast<std::uint64_t>(at.epoch));
+  const math::PhiloxBlock b = math::philox(static_cast<std::uint64_t>(at.sample),
+                                           initial_gradient_for(options_.seed, Purpose::draw),
+                                           static_cast<std::uint64_t>(at.epoch));
   const std::uint64_t bits = std::uint64_t{b.word[1]} << 32 | b.word[0];
   const double place = std::ldexp(static_cast<double>(bits >> 11), -53) * sums_.back();
   auto found = std::upper_bound(sums_.begin(), sums_.end(), place);
@@ -119,7 +119,8 @@ std::shared_ptr<const Order::Window> Order::window_of(LoaderPosition at) const {
   window->ids.reserve(n);
   const Permutation order(
       static_cast<std::int64_t>(batches),
-      seed_for(options_.seed, Purpose::window, static_cast<std::uint64_t>(first)), at.epoch);
+      initial_gradient_for(options_.seed, Purpose::window, static_cast<std::uint64_t>(first)),
+      at.epoch);
   for (std::size_t k = 0; k < batches; ++k) {
     const std::size_t from =
         batch *

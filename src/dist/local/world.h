@@ -21,7 +21,7 @@ namespace firn::dist {
 /// A collective has two barriers. At the first, ranks wait until all have come, at most until the
 /// deadline. Between them each rank does its share of the work: it reads and writes memory of the
 /// others. So the others wait at the second barrier, without a deadline, since no rank stops in
-/// between. In a message the rank that comes second copies (talks.cpp).
+/// between. In a message the rank that comes second copies (messages.cpp).
 class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
  public:
   /// Throws std::bad_alloc. A world that was split off has a `parent`, and `of_all`, the numbers of
@@ -34,8 +34,8 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
 
   /// Transport::run() of `rank`.
   void run(int rank, const Call& call, const void* from, void* to);
-  /// Transport::talk() of `rank`.
-  void talk(int rank, std::span<const Talk> talks);
+  /// Transport::exchange_messages() of `rank`.
+  void exchange_messages(int rank, std::span<const Message> messages);
   /// Returns the world of the part that has `rank`; all of its ranks get one world. The n-th call
   /// of each rank belongs to the n-th split.
   std::shared_ptr<LocalWorld> split(int rank, const SplitPart& part);
@@ -56,7 +56,7 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   struct Post {
     enum State : std::uint8_t { waiting, copying, done, unlike, overlap };
     int rank;
-    const Talk& talk;
+    const Message& talk;
     State state = waiting;
     Call other = {};  ///< call of the other side
   };
@@ -82,7 +82,7 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   void note_thrown(std::string_view what) noexcept;
   void work(int rank, const Call& call) const noexcept;
 
-  // talks.cpp
+  // messages.cpp
   void enter(int rank, CallKind kind);
   Post* partner_of(const Post& post) noexcept;
   void refuse_same_way(std::span<Post> posts) noexcept;

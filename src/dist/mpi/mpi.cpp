@@ -17,7 +17,9 @@ class MpiTransport final : public Transport {
   void run(const Call& call, const void* from, void* to) override {
     world_.run(call, from, to, deadline_);
   }
-  void talk(std::span<const Talk> talks) override { world_.talk(talks, deadline_); }
+  void exchange_messages(std::span<const Message> messages) override {
+    world_.exchange_messages(messages, deadline_);
+  }
   void give_up(std::string_view why) noexcept override { world_.give_up(why); }
   std::shared_ptr<Transport> split(const SplitPart& part) override {
     return std::make_shared<MpiTransport>(world_.split(part), deadline_);

@@ -122,7 +122,7 @@ void MpiWorld::reserve() {
   here_.resize(n);
   rows_.resize(n);
   end_.reserve(1);
-  even_.reserve(4);  // talk() must not fail half-way
+  even_.reserve(4);  // exchange_messages() must not fail half-way
   for (auto* requests : {&even_, &odd_, &roll_.requests, &notice_.requests, &farewell_.requests})
     requests->reserve(2 * n);
 }

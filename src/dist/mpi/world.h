@@ -48,8 +48,8 @@ class MpiWorld {
   int size() const noexcept { return size_; }
   /// Transport::run().
   void run(const Call& call, const void* from, void* to, double deadline);
-  /// Transport::talk().
-  void talk(std::span<const Talk> talks, double deadline);
+  /// Transport::exchange_messages().
+  void exchange_messages(std::span<const Message> messages, double deadline);
   /// Transport::give_up().
   void give_up(std::string_view why) noexcept;
   /// Transport::split(). Waits for the other ranks of this group as MPI does, without a deadline.
@@ -118,7 +118,7 @@ class MpiWorld {
   static bool fits_in_record(const Call& call) noexcept;
   void take_from_records(const Call& call, std::byte* to);
 
-  // talks.cpp: messages between two ranks
+  // messages.cpp: messages between two ranks
   void hear_other_sides(std::size_t sides);
   void refuse_same_way(std::size_t sides);
   void require_peers(std::size_t sides, Clock::time_point& gone_since);

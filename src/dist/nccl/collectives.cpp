@@ -138,13 +138,13 @@ void NcclWorld::queue(const Call& call, const std::byte* from, std::byte* to, st
 }
 
 /// Queues both directions at once.
-void NcclWorld::queue_talks(std::span<const Talk> talks, Stream stream) {
+void NcclWorld::queue_messages(std::span<const Message> messages, Stream stream) {
   auto* const native = static_cast<cudaStream_t>(stream.handle);
   std::string what;
-  for (const Talk& t : talks) what += (what.empty() ? "" : ", ") + describe(t.call);
-  step(to_string(talks.front().call.kind), what, [&](Results& results) {
+  for (const Message& t : messages) what += (what.empty() ? "" : ", ") + describe(t.call);
+  step(to_string(messages.front().call.kind), what, [&](Results& results) {
     if (!results.add("ncclGroupStart", lib_.ncclGroupStart())) return;
-    for (const Talk& t : talks) {
+    for (const Message& t : messages) {
       const std::size_t bytes = t.call.bytes();
       if (bytes == 0) continue;
       if (t.call.kind == CallKind::send)

@@ -43,10 +43,10 @@ void NcclWorld::announce(const Call& call) {
 }
 
 /// A sender sends its call and receives the receiver's. So both know of a mismatch.
-void NcclWorld::compare_sides(std::span<const Talk> talks) {
-  on_host(talks.front().call, [&] {
+void NcclWorld::compare_sides(std::span<const Message> messages) {
+  on_host(messages.front().call, [&] {
     const Call *send = nullptr, *recv = nullptr;
-    for (const Talk& t : talks) (t.call.kind == CallKind::send ? send : recv) = &t.call;
+    for (const Message& t : messages) (t.call.kind == CallKind::send ? send : recv) = &t.call;
     Call sender, receiver;
     exchange(send, recv, sender);
     exchange(recv, send, receiver);

@@ -28,7 +28,9 @@ class NcclTransport final : public Transport, public std::enable_shared_from_thi
   double deadline() const noexcept override { return world_.deadline(); }
   Device device() const noexcept override { return world_.device(); }
   void run(const Call& call, const void* from, void* to) override { world_.run(call, from, to); }
-  void talk(std::span<const Talk> talks) override { world_.talk(talks); }
+  void exchange_messages(std::span<const Message> messages) override {
+    world_.exchange_messages(messages);
+  }
   /// The others throw where they compare their calls, else at the deadline.
   void give_up(std::string_view why) noexcept override {
     if (world_.bootstrap()) GroupAccess::transport(*world_.bootstrap())->give_up(why);
@@ -52,7 +54,7 @@ void check_options(Device device, const NcclOptions& options) {
   FIRN_CHECK(options.deadline > 0, kOp, "it is the seconds that a rank waits for the others",
              "the deadline is {}", options.deadline);
   FIRN_CHECK(!runtime::dry_run(), kOp, "make it before plan_memory()",
-             "ranks do not meet in a dry run");
+             "ranks do not exchange data in a dry run");
   require_device(kOp, device);
 }
 

@@ -25,18 +25,18 @@ void StagedTransport::run(const Call& call, const void* from, void* to) {
   if (written > 0) copy_bytes(to, Device::cpu(), result, device, written);
 }
 
-void StagedTransport::talk(std::span<const Talk> talks) {
+void StagedTransport::exchange_messages(std::span<const Message> messages) {
   const Device device = devices_->device();
   const Stream stream = current_stream(device);
   const auto bytes_of = [&](CallKind kind) {
     std::size_t bytes = 0;
-    for (const Talk& t : talks) bytes += t.call.kind == kind ? t.call.bytes() : 0;
+    for (const Message& t : messages) bytes += t.call.kind == kind ? t.call.bytes() : 0;
     return bytes;
   };
   const runtime::Workspace sent(bytes_of(CallKind::send), stream),
       received(bytes_of(CallKind::recv), stream);
-  std::vector<Talk> there(talks.begin(), talks.end());
-  for (Talk& t : there) {
+  std::vector<Message> there(messages.begin(), messages.end());
+  for (Message& t : there) {
     if (t.call.kind == CallKind::recv) {
       t.to = received.data();
     } else {
@@ -44,8 +44,8 @@ void StagedTransport::talk(std::span<const Talk> talks) {
       t.from = sent.data();
     }
   }
-  devices_->talk(there);
-  for (const Talk& t : talks)
+  devices_->exchange_messages(there);
+  for (const Message& t : messages)
     if (t.call.kind == CallKind::recv && received.bytes() > 0)
       copy_bytes(t.to, Device::cpu(), received.data(), device, received.bytes());
 }

@@ -20,7 +20,7 @@ class StagedTransport final : public Transport {
   std::string_view kind() const noexcept override { return devices_->kind(); }
   double deadline() const noexcept override { return devices_->deadline(); }
   void run(const Call& call, const void* from, void* to) override;
-  void talk(std::span<const Talk> talks) override;
+  void exchange_messages(std::span<const Message> messages) override;
   void give_up(std::string_view why) noexcept override { devices_->give_up(why); }
   std::shared_ptr<Transport> split(const SplitPart& part) override {
     return std::make_shared<StagedTransport>(devices_->split(part));

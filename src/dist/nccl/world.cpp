@@ -111,7 +111,7 @@ void NcclWorld::leave_word() noexcept {
 void NcclWorld::connect(const ncclUniqueId& id) {
   idle_.push_back(take_events({}));
   idle_.back().begin.record(current_stream(device_));  // makes the device current in this thread
-  step(kConnect, "the meeting of the ranks", [&](Results& results) {
+  step(kConnect, "the rendezvous of the ranks", [&](Results& results) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     results.add("ncclCommInitRankConfig",
@@ -158,17 +158,18 @@ void NcclWorld::run(const Call& call, const void* from, void* to) {
   if (call.kind == CallKind::barrier) synchronize(stream);
 }
 
-void NcclWorld::talk(std::span<const Talk> talks) {
-  const Call& call = talks.front().call;
+void NcclWorld::exchange_messages(std::span<const Message> messages) {
+  const Call& call = messages.front().call;
   const char* const op = to_string(call.kind);
   require_whole(op);
   runtime::refuse_capture(op, device_, kNoReplay);
   const Stream stream = current_stream(device_);
   Queued queued = take_events(call);
-  compare_sides(talks);
-  if (std::all_of(talks.begin(), talks.end(), [](const Talk& t) { return t.call.count == 0; }))
+  compare_sides(messages);
+  if (std::all_of(messages.begin(), messages.end(),
+                  [](const Message& t) { return t.call.count == 0; }))
     return;
-  queue_watched(std::move(queued), stream, [&] { queue_talks(talks, stream); });
+  queue_watched(std::move(queued), stream, [&] { queue_messages(messages, stream); });
 }
 
 /// Runs fn(), which queues the work of one call.

@@ -59,9 +59,9 @@ class NcclWorld {
   /// Invalidates the group, since rank `peer` has not connected, and throws RankError.
   [[noreturn]] void give_up(int peer);
 
-  /// Transport::run(), talk(), plan() and announce().
+  /// Transport::run(), exchange_messages(), plan() and announce().
   void run(const Call& call, const void* from, void* to);
-  void talk(std::span<const Talk> talks);
+  void exchange_messages(std::span<const Message> messages);
   void plan(const Call& call) const;
   void announce(const Call& call);
   const std::optional<Group>& bootstrap() const noexcept { return bootstrap_; }
@@ -97,7 +97,7 @@ class NcclWorld {
   // compare.cpp: comparing calls on the host
   void compare(const Call& call);
   void on_host(const Call& call, const std::function<void()>& fn);
-  void compare_sides(std::span<const Talk> talks);
+  void compare_sides(std::span<const Message> messages);
   void exchange(const Call* mine, const Call* own, Call& theirs);
 
   // world.cpp: waiting, and failures
@@ -125,7 +125,7 @@ class NcclWorld {
              Stream stream);
   void by_order(const Call& call, const std::byte* from, std::byte* to, std::byte* scratch,
                 Stream stream);
-  void queue_talks(std::span<const Talk> talks, Stream stream);
+  void queue_messages(std::span<const Message> messages, Stream stream);
   void for_others(const std::function<void(int)>& fn) const;
 
   const int rank_, size_;

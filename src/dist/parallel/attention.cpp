@@ -37,7 +37,7 @@ nn::Parameter rows_of(const Tensor& whole, const std::vector<std::int64_t>& bloc
     begin += rows;
   }
   nn::Parameter out(cat(parts, 0));
-  if (group.size() > 1) mark_divided(out);
+  if (group.size() > 1) mark_sharded(out);
   return out;
 }
 
@@ -75,7 +75,7 @@ ParallelMultiHeadAttention::ParallelMultiHeadAttention(const Group& group, std::
   const AxisPart own = part_of(kLayer, "inputs of `out`", d * head_count, group);
   heads.out.weight =
       nn::Parameter(whole.out.weight.detach().slice(1, own.first, own.last).contiguous());
-  if (group.size() > 1) mark_divided(heads.out.weight);
+  if (group.size() > 1) mark_sharded(heads.out.weight);
   heads.out.bias = nn::Parameter();
   bias = whole.out.bias;
 }

@@ -74,7 +74,7 @@ void check_operands(const Tensor& logits, const Tensor& target, const Group& gro
   FIRN_CHECK(target.device() == logits.device(), kOp, "move the target there",
              "{} and target {} are on two devices", describe(logits), describe(target));
   FIRN_CHECK(!o.axis || *o.axis == -1 || *o.axis == logits.rank() - 1, kOp,
-             "permute() the classes to the end", "axis = {}, and ranks divide the last axis",
+             "permute() the classes to the end", "axis = {}, and ranks shard the last axis",
              *o.axis);
   Shape expected = logits.shape();
   expected.erase(logits.rank() - 1);

@@ -15,9 +15,9 @@ namespace firn::dist {
 namespace {
 
 /// Returns a parameter with elements [part.first, part.last) of an axis of `whole`.
-nn::Parameter divided(const Tensor& whole, std::int64_t axis, const AxisPart& part) {
+nn::Parameter sharded(const Tensor& whole, std::int64_t axis, const AxisPart& part) {
   nn::Parameter out(whole.detach().slice(axis, part.first, part.last).contiguous());
-  if (part.size() < whole.size(axis)) mark_divided(out);
+  if (part.size() < whole.size(axis)) mark_sharded(out);
   return out;
 }
 
@@ -51,8 +51,8 @@ ColumnParallelLinear::ColumnParallelLinear(const Group& group, std::int64_t in, 
   const AxisPart part = part_of("ColumnParallelLinear", "out", out, group);
   const nn::Linear whole(
       in, out, {.bias = options.bias, .dtype = options.dtype, .device = device_of(group)});
-  weight = divided(whole.weight, 0, part);
-  if (options.bias) bias = divided(whole.bias, 0, part);
+  weight = sharded(whole.weight, 0, part);
+  if (options.bias) bias = sharded(whole.bias, 0, part);
 }
 
 Tensor ColumnParallelLinear::forward(const Tensor& x) {
@@ -71,7 +71,7 @@ RowParallelLinear::RowParallelLinear(const Group& group, std::int64_t in, std::i
   const AxisPart part = part_of("RowParallelLinear", "in", in, group);
   nn::Linear whole(in, out,
                    {.bias = options.bias, .dtype = options.dtype, .device = device_of(group)});
-  weight = divided(whole.weight, 1, part);
+  weight = sharded(whole.weight, 1, part);
   bias = whole.bias;
 }
 
@@ -91,7 +91,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const Group& group, std::int64_t 
     : group_(group) {
   const AxisPart part = part_of("VocabParallelEmbedding", "vocab", vocab, group);
   const nn::Embedding whole(vocab, dim, {.dtype = dtype, .device = device_of(group)});
-  weight = divided(whole.weight, 0, part);
+  weight = sharded(whole.weight, 0, part);
 }
 
 /// Checks indices on the CPU. A device finds a bad index as embedding() does.

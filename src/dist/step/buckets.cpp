@@ -67,7 +67,7 @@ void GradientBuckets::end_pass(bool failed) {
 void GradientBuckets::begin(autograd::Leaf& leaf) {
   const std::size_t i = parameters_.at(&leaf), b = bucket_of_[i];
   FIRN_CHECK(running_, store_.op(), "call opt.backward(loss)",
-             "a backward() that is not the optimizer's reaches {}, whose gradient is divided over "
+             "a backward() that is not the optimizer's reaches {}, whose gradient is sharded over "
              "ranks",
              store_.label(i));
   FIRN_CHECK(b >= next_ && any_[b], store_.op(), "set DistributeOptions::zero to 1",

@@ -20,7 +20,7 @@ const char* words_of(CyclePlace place) noexcept {
       return "needs weights";
     case CyclePlace::bucket:
       return "has the gradients of a bucket";
-    case CyclePlace::turn_end:
+    case CyclePlace::micro_step_end:
       return "ends a micro-step";
     default:
       return "ends a cycle";
@@ -35,13 +35,13 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
              "rank {} is at its optimizer number {}, and rank 0 at number {}", r, one.optimizer,
              zero.optimizer);
   constexpr const char* kSameProgram =
-      "with divided weights (DistributeOptions::zero 3) all ranks run the same program; where one "
+      "with sharded weights (DistributeOptions::zero 3) all ranks run the same program; where one "
       "has no samples, it runs on others";
   const bool reads_weights = one.place == CyclePlace::weights || zero.place == CyclePlace::weights;
   FIRN_CHECK(one.place == zero.place, op,
              reads_weights
                  ? kSameProgram
-                 : "with divided gradients (DistributeOptions::zero) every micro-step is a call of "
+                 : "with sharded gradients (DistributeOptions::zero) every micro-step is a call of "
                    "all ranks: one without samples calls no_samples()",
              "rank {} {}, and rank 0 {}", r, words_of(one.place), words_of(zero.place));
   FIRN_CHECK(
@@ -113,13 +113,13 @@ RankExchange::RankExchange(std::shared_ptr<const autograd::Peers> peers, const P
   mine_ = zeros({bytes}, DType::u8, Device::cpu());
   all_ = zeros({peers_->size() * bytes}, DType::u8, Device::cpu());
   records_.resize(static_cast<std::size_t>(peers_->size()));
-  if (!store.gradients_divided()) return;
+  if (!store.gradients_sharded()) return;
   constexpr auto summary = static_cast<std::int64_t>(sizeof(math::GradientSummary));
   summary_ = zeros({summary}, DType::u8, Device::cpu());
   summaries_ = zeros({peers_->size() * summary}, DType::u8, Device::cpu());
 }
 
-math::GradientSummary RankExchange::tell_summary(const math::GradientSummary& mine) const {
+math::GradientSummary RankExchange::exchange_summary(const math::GradientSummary& mine) const {
   std::memcpy(summary_.mutable_view().as<std::uint8_t>(), &mine, sizeof(mine));
   peers_->all_gather(summary_, summaries_);
   math::GradientSummary out = mine;
@@ -135,19 +135,19 @@ math::GradientSummary RankExchange::tell_summary(const math::GradientSummary& mi
   return out;
 }
 
-std::span<const RankRecord> RankExchange::tell(const std::string& op, const RankRecord& record,
-                                               std::span<std::uint8_t> received) {
+std::span<const RankRecord> RankExchange::exchange(const std::string& op, const RankRecord& record,
+                                                   std::span<std::uint8_t> received) {
   auto* const mine = mine_.mutable_view().as<std::uint8_t>();
   std::memcpy(mine, &record, sizeof(record));
   std::copy(received.begin(), received.end(), mine + sizeof(record));
   peers_->all_gather(mine_, all_);
-  const std::uint8_t* told = all_.view().as<std::uint8_t>();
+  const std::uint8_t* reported = all_.view().as<std::uint8_t>();
   for (RankRecord& r : records_) {
-    std::memcpy(&r, told, sizeof(r));
-    const std::uint8_t* const flags = told + sizeof(r);
+    std::memcpy(&r, reported, sizeof(r));
+    const std::uint8_t* const flags = reported + sizeof(r);
     for (std::size_t i = 0; i < received.size(); ++i)
       received[i] = static_cast<std::uint8_t>(received[i] | flags[i]);
-    told += mine_.numel();
+    reported += mine_.numel();
   }
   const auto failed = [](const RankRecord& r) { return r.outcome != autograd::Outcome::done; };
   if (std::any_of(records_.begin(), records_.end(), failed)) {

@@ -18,7 +18,7 @@ namespace firn::optim {
 using math::CycleSums;
 
 /// Points of a cycle at which ranks exchange records.
-enum class CyclePlace : std::int64_t { end, micro_step, save, weights, bucket, turn_end };
+enum class CyclePlace : std::int64_t { end, micro_step, save, weights, bucket, micro_step_end };
 
 /// The record that a rank sends to the others at the end of a cycle, before its gradients. Ranks
 /// also send one when a run is saved and, with sharded gradients, in each micro-step.
@@ -30,9 +30,9 @@ struct RankRecord {
   std::int64_t dropped = 0;    ///< cycles dropped since the last one that ended
   std::int64_t batch = 0;      ///< samples of run_batch() on all ranks; 0: not in that call
   std::int64_t members = 0;
-  std::int64_t what = 0;   ///< number of the bucket, at a place that has one; after a failure
-                           ///< 1 if this rank had begun the cycle, else 0
-  std::int64_t turns = 0;  ///< micro-steps that this rank will make; 0: not known
+  std::int64_t what = 0;       ///< number of the bucket, at a place that has one; after a failure
+                               ///< 1 if this rank had begun the cycle, else 0
+  std::int64_t lock_step = 0;  ///< micro-steps that this rank will make; 0: not known
   autograd::Outcome outcome = autograd::Outcome::done;
   double rate = 0, scale = 1;          ///< learning rate and loss scale of the step
   std::uint64_t seed = 0, offset = 0;  ///< in exact mode: the cycle's random numbers
@@ -52,12 +52,12 @@ class RankExchange {
   /// gradient. Returns all records in the order of the ranks; `received` becomes 1 where any rank
   /// has one. Throws Error on every rank if the ranks are at different points. If another rank
   /// reports a failure, throws what Peers::agree() throws.
-  std::span<const RankRecord> tell(const std::string& op, const RankRecord& record,
-                                   std::span<std::uint8_t> received);
+  std::span<const RankRecord> exchange(const std::string& op, const RankRecord& record,
+                                       std::span<std::uint8_t> received);
   /// Returns true if any rank had begun a cycle at the last exchange of records.
   bool any_begun() const noexcept;
   /// Returns the summary of all ranks' gradients. `mine` is the summary of this rank's shards.
-  math::GradientSummary tell_summary(const math::GradientSummary& mine) const;
+  math::GradientSummary exchange_summary(const math::GradientSummary& mine) const;
 
  private:
   std::shared_ptr<const autograd::Peers> peers_;

@@ -20,20 +20,20 @@
 
 namespace firn::optim {
 
-class GatheredWeights final : public StorageLender, public autograd::Lender {
+class WeightGatherer final : public StorageProvider, public autograd::ScopeListener {
  public:
   /// Called before a bucket is gathered: the ranks compare which one it is.
-  using Meet = std::function<void(std::size_t bucket)>;
+  using Agree = std::function<void(std::size_t bucket)>;
   /// Called instead by a rank that has no memory for the bucket. The other ranks then throw too.
   using Fail = std::function<void(const std::exception_ptr& failure)>;
   /// From now on this object provides the weights' memory. It is notified when scopes of this
   /// thread end.
-  GatheredWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Meet meet,
-                  Fail fail);
+  WeightGatherer(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Agree meet,
+                 Fail fail);
   /// Takes the memory of all weights away.
-  ~GatheredWeights();
-  GatheredWeights(const GatheredWeights&) = delete;
-  GatheredWeights& operator=(const GatheredWeights&) = delete;
+  ~WeightGatherer();
+  WeightGatherer(const WeightGatherer&) = delete;
+  WeightGatherer& operator=(const WeightGatherer&) = delete;
 
   /// Gathers the bucket of `storage`. All ranks make this call, because all read the same weights.
   void fetch(Storage& storage) override;
@@ -54,7 +54,7 @@ class GatheredWeights final : public StorageLender, public autograd::Lender {
   std::shared_ptr<void> hold();
 
  private:
-  struct Loan {
+  struct GatherState {
     Tensor memory;                        ///< buffer of the bucket; undefined: not gathered
     bool here = false;                    ///< true if the parameters use it
     int depth = 0;                        ///< depth of the scope that read the bucket
@@ -85,13 +85,14 @@ class GatheredWeights final : public StorageLender, public autograd::Lender {
 
   const ParamStore& store_;
   std::shared_ptr<const autograd::Peers> peers_;
-  Meet meet_;
+  Agree agree_;
   Fail fail_;
   std::unordered_map<const Storage*, std::size_t> bucket_of_;
-  std::vector<Loan> loans_;
+  std::vector<GatherState> states_;
   Foresight foresight_;
   int holds_ = 0;
-  std::shared_ptr<autograd::Lender*> self_ = std::make_shared<autograd::Lender*>(this);
+  std::shared_ptr<autograd::ScopeListener*> self_ =
+      std::make_shared<autograd::ScopeListener*>(this);
 };
 
 }  // namespace firn::optim

@@ -50,15 +50,15 @@ void require_same(const std::string& op, std::size_t r, const ModelRecord& one,
 }  // namespace
 
 ModelRanks::ModelRanks(std::shared_ptr<const autograd::Peers> peers, int parts,
-                       std::vector<std::uint8_t> divided, Device device)
+                       std::vector<std::uint8_t> sharded, Device device)
     : peers_(std::move(peers)), parts_(parts) {
   const OwnerScope owner(Owner::optimizer);
-  const auto n = static_cast<std::int64_t>(divided.size());
-  divided_ = empty({n}, DType::u8, device);
+  const auto n = static_cast<std::int64_t>(sharded.size());
+  sharded_ = empty({n}, DType::u8, device);
   whole_ = empty({n}, DType::u8, device);
-  write_bytes(divided_, divided.data(), divided.size());
-  for (std::uint8_t& d : divided) d = !d;
-  write_bytes(whole_, divided.data(), divided.size());
+  write_bytes(sharded_, sharded.data(), sharded.size());
+  for (std::uint8_t& d : sharded) d = !d;
+  write_bytes(whole_, sharded.data(), sharded.size());
   constexpr auto bytes = static_cast<std::int64_t>(sizeof(ModelRecord));
   mine_ = zeros({bytes}, DType::u8, Device::cpu());
   all_ = zeros({peers_->size() * bytes}, DType::u8, Device::cpu());
@@ -70,7 +70,7 @@ std::string ModelRanks::place() const {
                      peers_->rank() / parts_, peers_->size() / parts_);
 }
 
-math::GradientSummary ModelRanks::tell(const std::string& op, const ModelRecord& record) {
+math::GradientSummary ModelRanks::exchange(const std::string& op, const ModelRecord& record) {
   std::memcpy(mine_.mutable_view().as<std::uint8_t>(), &record, sizeof(record));
   peers_->all_gather(mine_, all_);
   std::memcpy(records_.data(), all_.view().as<std::uint8_t>(), all_.bytes());
@@ -87,8 +87,8 @@ math::GradientSummary ModelRanks::tell(const std::string& op, const ModelRecord&
       out.clipped_squares += s.clipped_squares;
     };
     if (r % parts == 0) add(record_of_r.whole);
-    add(record_of_r.divided);
-    for (const math::GradientSummary* s : {&record_of_r.whole, &record_of_r.divided}) {
+    add(record_of_r.sharded);
+    for (const math::GradientSummary* s : {&record_of_r.whole, &record_of_r.sharded}) {
       out.any = out.any || s->any;
       out.largest = std::max(out.largest, s->largest);
       if (s->culprit < 0) continue;
@@ -108,7 +108,7 @@ void ModelStep::decide() {
   runtime::refuse_capture(store.op().c_str(), store.device(), "ranks exchange what they decide by");
   auto& copies = static_cast<ReplicatedStep&>(next());
   const Phase before = std::exchange(step.now.phase, Phase::failed);
-  const math::SeedSums sums = step.seed_sums();
+  const math::LossSums sums = step.loss_sums();
   ModelRecord mine{.optimizer = copies.number(),
                    .cycles = step.at.cycles,
                    .dropped = copies.dropped(),
@@ -118,9 +118,9 @@ void ModelStep::decide() {
                    .unit = sums.unit,
                    .weight = sums.weight_sum,
                    .loss = sums.loss_sum};
-  mine.divided = summarize(model_.divided());
+  mine.sharded = summarize(model_.sharded());
   mine.whole = summarize(model_.whole());
-  const math::GradientSummary all = model_.tell(store.op(), mine);
+  const math::GradientSummary all = model_.exchange(store.op(), mine);
   copies.clear_dropped();
   kernels::optim_decide(store.memory(), step.policy, all, store.stream());
   step.now.phase = before;

@@ -23,7 +23,7 @@ namespace firn::optim {
 struct ModelRecord {
   std::int64_t optimizer = 0, cycles = 0, dropped = 0, micro_steps = 0;
   double rate = 0, scale = 1, unit = 1, weight = 0, loss = 0;
-  math::GradientSummary divided = {}, whole = {};
+  math::GradientSummary sharded = {}, whole = {};
 };
 
 class ModelRanks {
@@ -32,25 +32,25 @@ class ModelRanks {
   /// `divided` is 1 for each parameter of which this rank has a shard. `device` is the parameters'
   /// device. Allocates the memory that a decision needs.
   ModelRanks(std::shared_ptr<const autograd::Peers> peers, int parts,
-             std::vector<std::uint8_t> divided, Device device);
+             std::vector<std::uint8_t> sharded, Device device);
 
   const autograd::Peers& peers() const noexcept { return *peers_; }
   /// Returns "part 1 of 2 of stage 0 of 3".
   std::string place() const;
   /// u8 [parameters], on the device: 1 for sharded parameters.
-  const Tensor& divided() const noexcept { return divided_; }
+  const Tensor& sharded() const noexcept { return sharded_; }
   const Tensor& whole() const noexcept { return whole_; }  ///< 1 for the others
 
   /// Sends the record, and returns the summary of the whole model: all shards count, and other
   /// parameters once per stage. It has the same bits on every rank, except for the culprit, which
   /// is a parameter of this rank's stage, or `elsewhere`. Throws Error on every rank if the ranks
   /// are at different points.
-  math::GradientSummary tell(const std::string& op, const ModelRecord& record);
+  math::GradientSummary exchange(const std::string& op, const ModelRecord& record);
 
  private:
   std::shared_ptr<const autograd::Peers> peers_;
   int parts_;
-  Tensor divided_, whole_;
+  Tensor sharded_, whole_;
   Tensor mine_, all_;  ///< u8: one record, and those of all ranks
   std::vector<ModelRecord> records_;
 };

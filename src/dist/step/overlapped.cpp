@@ -73,8 +73,8 @@ void OverlappedStep::run_pass(const Pass& pass) {
   pass.begin();
   std::vector<std::uint8_t> nothing(step.store.ledger().size());
   const RankRecord mine = record_of_pass(autograd::Outcome::done);
-  const double of_all = sum_of(tell(mine, nothing)).unit;
-  call_.failure_told = true;  // if this fails, all ranks agree on that
+  const double of_all = sum_of(exchange(mine, nothing)).unit;
+  call_.failure_reported = true;  // if this fails, all ranks agree on that
   {
     const autograd::CycleScope cycle(step);
     sums_.begin_pass(pass.output(), of_all / mine.sums.unit);

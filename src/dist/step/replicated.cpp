@@ -12,7 +12,7 @@ ReplicatedStep::ReplicatedStep(OptimizerImpl& of, std::shared_ptr<const autograd
     : StepExtension(of, std::make_unique<StepExtension>(of)),
       exchange_(std::move(peers), of.store),
       number_(number) {
-  step.now.sums_before = step.seed_sums();
+  step.now.sums_before = step.loss_sums();
 }
 
 autograd::StepRanks ReplicatedStep::ranks() const noexcept {
@@ -31,7 +31,7 @@ void ReplicatedStep::begin_micro_step() {
              "the last step has failed after the ranks had added up their gradients");
   // On a device the host already knows the sums, and need not wait for them.
   if (step.at.micro_steps == 0 && !runtime::dry_run() && step.store.device().is_cpu())
-    step.now.sums_before = step.seed_sums();
+    step.now.sums_before = step.loss_sums();
 }
 
 void ReplicatedStep::run_micro_steps(std::int64_t count, const MicroSteps& micro_step) {
@@ -57,7 +57,7 @@ RankRecord ReplicatedStep::record_of_cycle() const {
     out.seed = random->seed;
     out.offset = random->offset;
   } else if (step.at.micro_steps > 0) {
-    out.sums = CycleSums::of(step.seed_sums(), step.now.sums_before);
+    out.sums = CycleSums::of(step.loss_sums(), step.now.sums_before);
   }
   return out;
 }
@@ -65,19 +65,19 @@ RankRecord ReplicatedStep::record_of_cycle() const {
 RankRecord ReplicatedStep::record_of_pass(autograd::Outcome outcome) const {
   RankRecord out = record_of_cycle();
   out.place = CyclePlace::micro_step;
-  out.turns = call_.planned;
+  out.lock_step = call_.planned;
   out.outcome = outcome;
-  out.sums = CycleSums::of(step.seed_sums(), step.now.sums_before);
+  out.sums = CycleSums::of(step.loss_sums(), step.now.sums_before);
   return out;
 }
 
-std::span<const RankRecord> ReplicatedStep::tell(const RankRecord& record,
-                                                 std::span<std::uint8_t> flags) {
+std::span<const RankRecord> ReplicatedStep::exchange(const RankRecord& record,
+                                                     std::span<std::uint8_t> flags) {
   call_.dropped = 0;
   try {
-    return exchange_.tell(step.store.op(), record, flags);
+    return exchange_.exchange(step.store.op(), record, flags);
   } catch (...) {
-    call_.failure_told = true;
+    call_.failure_reported = true;
     throw;
   }
 }
@@ -85,21 +85,21 @@ std::span<const RankRecord> ReplicatedStep::tell(const RankRecord& record,
 // ---- Failures ----
 
 void ReplicatedStep::await_failure() noexcept {
-  if (!runtime::dry_run()) call_.failure_told = call_.ended_by_others = false;
+  if (!runtime::dry_run()) call_.failure_reported = call_.ended_by_others = false;
 }
 
-bool ReplicatedStep::tell_failure(const std::exception_ptr& failure, bool last) noexcept {
-  if (alone() || runtime::dry_run() || call_.failure_told) return false;
+bool ReplicatedStep::report_failure(const std::exception_ptr& failure, bool last) noexcept {
+  if (alone() || runtime::dry_run() || call_.failure_reported) return false;
   autograd::Outcome outcome = autograd::outcome_of(failure);
-  const bool meets = meets_in_micro_steps();
+  const bool meets = exchanges_in_micro_steps();
   if (!meets && outcome == autograd::Outcome::out_of_memory && !last) return false;
   if (!meets || last) outcome = autograd::Outcome::failed;  // the other ranks do not try again
-  call_.failure_told = true;
+  call_.failure_reported = true;
   try {
     std::vector<std::uint8_t> nothing(step.store.ledger().size());
     RankRecord record = record_of_pass(outcome);
     record.what = call_.begun ? 1 : 0;
-    tell(record, nothing);
+    exchange(record, nothing);
   } catch (...) {  // this rank's own failure says more
     call_.ended_by_others = true;
   }
@@ -107,7 +107,7 @@ bool ReplicatedStep::tell_failure(const std::exception_ptr& failure, bool last) 
 }
 
 void ReplicatedStep::end_for_others(const std::exception_ptr& failure, bool last) noexcept {
-  if (!tell_failure(failure, last)) return;
+  if (!report_failure(failure, last)) return;
   if (step.at.length == 0 && !step.now.failed() && !call_.attempted) call_.dropped = 1;
   if (!call_.begun && exchange_.any_begun()) step.extension->draw_for_cycle();
 }
@@ -118,7 +118,7 @@ StepReport ReplicatedStep::whole_call(const std::function<StepReport()>& call) {
   call_.dropped_before = call_.dropped;
   try {
     const StepReport report = call();
-    if (!runtime::dry_run()) call_.failure_told = true;
+    if (!runtime::dry_run()) call_.failure_reported = true;
     return report;
   } catch (...) {
     end_for_others(std::current_exception(), true);
@@ -143,7 +143,7 @@ void ReplicatedStep::part_of_cycle(const std::function<void()>& part) {
   await_failure();
   try {
     part();
-    if (!runtime::dry_run()) call_.failure_told = true;
+    if (!runtime::dry_run()) call_.failure_reported = true;
   } catch (...) {
     end_for_others(std::current_exception(), true);
     step.zero_grad();
@@ -152,7 +152,7 @@ void ReplicatedStep::part_of_cycle(const std::function<void()>& part) {
 }
 
 void ReplicatedStep::agree_to_retry(bool again) {
-  if (!alone() && call_.failure_told)
+  if (!alone() && call_.failure_reported)
     peers().agree(step.store.op().c_str(),
                   again ? autograd::Outcome::done : autograd::Outcome::failed);
   call_.dropped = call_.dropped_before;  // the next try uses the same samples
@@ -174,7 +174,7 @@ void ReplicatedStep::add_gradients(double, double of_all) {
 }
 
 void ReplicatedStep::add_copies(std::span<const Tensor> gradients, double of_all) const {
-  const double factor = of_all / step.seed_sums().unit;
+  const double factor = of_all / step.loss_sums().unit;
   for (const Tensor& gradient : gradients) {
     if (factor != 1) scale_gradient(gradient, factor, step.store.stream());
     peers().all_reduce(gradient);
@@ -190,13 +190,13 @@ void ReplicatedStep::combine() {
   step.now.phase = Phase::failed;
   if (step.at.micro_steps == 0) begin_micro_step();  // only other ranks have begun the cycle
   std::vector<std::uint8_t> received = ledger.noted();
-  const double unit = step.seed_sums().unit;
-  const CycleSums all = sum_of(tell(record_of_cycle(), received));
-  call_.failure_told = true;
+  const double unit = step.loss_sums().unit;
+  const CycleSums all = sum_of(exchange(record_of_cycle(), received));
+  call_.failure_reported = true;
   add_gradients(unit, all.unit);
   step.members.combine(peers());
   step.now.sums_of_all = all.after(step.now.sums_before);
-  step.set_seed_sums(step.now.sums_of_all);
+  step.set_loss_sums(step.now.sums_of_all);
   wait_for_exchange();  // the update must not read gradients of an exchange that fails
   ledger.receive_from_ranks(received);
   step.now.phase = Phase::combined;
@@ -208,7 +208,7 @@ void ReplicatedStep::wait_for_exchange() const {
 
 void ReplicatedStep::publish_weights() {
   ParamStore& store = step.store;
-  if (!store.divided() || runtime::dry_run()) return;
+  if (!store.sharded() || runtime::dry_run()) return;
   if (store.read_state().last.status != math::StepStatus::applied) return;
   const Phase before = std::exchange(step.now.phase, Phase::publishing);
   store.gather_weights(peers());
@@ -220,7 +220,7 @@ void ReplicatedStep::cycle_ended() {
   if (step.now.phase == Phase::combined) step.now.sums_before = step.now.sums_of_all;
   if (runtime::dry_run()) return;
   call_.attempted = false;
-  call_.failure_told = true;
+  call_.failure_reported = true;
 }
 
 void ReplicatedStep::drop_cycle() {
@@ -236,11 +236,11 @@ void ReplicatedStep::announce(Event event, std::vector<std::uint8_t>& received) 
   RankRecord record = record_of_cycle();
   if (event == Event::save) {
     record.place = CyclePlace::save;
-    exchange_.tell(step.store.op(), record, received);
+    exchange_.exchange(step.store.op(), record, received);
     return;
   }
-  tell(record, received);
-  call_.failure_told = true;
+  exchange(record, received);
+  call_.failure_reported = true;
 }
 
 void ReplicatedStep::end_exchange() {
@@ -256,7 +256,7 @@ std::function<void()> ReplicatedStep::keep() {
 }
 
 void ReplicatedStep::state_adopted() {
-  step.now.sums_before = step.seed_sums();
+  step.now.sums_before = step.loss_sums();
   step.now.exchanged = false;
   if (!alone() && step.at.micro_steps > 0) leave_to_first_rank();
 }
@@ -267,10 +267,10 @@ void ReplicatedStep::leave_to_first_rank() {
   // gets one of weight 0.
   const std::int64_t uncounted = step.at.has_new_micro_step() ? 1 : 0;
   step.store.ledger().begin_cycle();
-  math::SeedSums sums = step.seed_sums();
+  math::LossSums sums = step.loss_sums();
   sums.micro_steps = uncounted;
   sums.weight_sum = sums.loss_sum = 0;
-  step.set_seed_sums(sums);
+  step.set_loss_sums(sums);
   step.now.sums_before = sums;
   step.at.micro_steps = uncounted;
   step.at.counted = 0;
@@ -290,7 +290,7 @@ void ReplicatedStep::add_cycle_of_all(std::vector<StateEntry>& state) {
                           [&] { received = step.store.ledger().noted(); });
   RankRecord record = record_of_cycle();
   record.place = CyclePlace::save;
-  const CycleSums all = sum_of(exchange_.tell(step.store.op(), record, received));
+  const CycleSums all = sum_of(exchange_.exchange(step.store.op(), record, received));
   if (all.micro_steps > 0) add_cycle_so_far(state, received, all);
 }
 
@@ -298,7 +298,7 @@ void ReplicatedStep::add_cycle_so_far(std::vector<StateEntry>& state,
                                       const std::vector<std::uint8_t>& received,
                                       const CycleSums& all) {
   ParamStore& store = step.store;
-  const bool sharded = store.gradients_divided();  // they are already sums of all ranks
+  const bool sharded = store.gradients_sharded();  // they are already sums of all ranks
   std::vector<Tensor> gradients;
   Tensor touched, step_state, progress;
   autograd::on_every_rank(store.op().c_str(), &peers(), [&] {
@@ -312,8 +312,8 @@ void ReplicatedStep::add_cycle_so_far(std::vector<StateEntry>& state,
   });
   if (!sharded) add_copies(gradients, all.unit);
   write_bytes(touched, received.data(), received.size());
-  const math::SeedSums sums =
-      all.after(step.at.micro_steps > 0 ? step.now.sums_before : step.seed_sums());
+  const math::LossSums sums =
+      all.after(step.at.micro_steps > 0 ? step.now.sums_before : step.loss_sums());
   write_bytes(step_state, &sums, sizeof(sums));
   auto& place = *reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>());
   place.counted += all.micro_steps - place.micro_steps;

@@ -58,7 +58,7 @@ class ReplicatedStep : public StepExtension {
     std::int64_t most = 0;         ///< largest `planned` of any rank
     bool begun = false;            ///< true if this rank has begun a cycle
     bool attempted = false;        ///< true if it makes a cycle, which may be empty so far
-    bool failure_told = true;      ///< true if no rank waits for the outcome of this rank's cycle
+    bool failure_reported = true;  ///< true if no rank waits for the outcome of this rank's cycle
     bool ended_by_others = false;  ///< others had failed for good when this rank reported
     std::int64_t dropped = 0;      ///< cycles that this rank has dropped since the last step
     std::int64_t dropped_before = 0;  ///< `dropped` when the call began
@@ -67,19 +67,20 @@ class ReplicatedStep : public StepExtension {
   bool alone() const noexcept { return exchange_.alone(); }
   RankRecord record_of_cycle() const;
   RankRecord record_of_pass(autograd::Outcome outcome) const;
-  /// Calls RankExchange::tell().
-  std::span<const RankRecord> tell(const RankRecord& record, std::span<std::uint8_t> flags);
+  /// Calls RankExchange::exchange().
+  std::span<const RankRecord> exchange(const RankRecord& record, std::span<std::uint8_t> flags);
   /// From now on other ranks wait for this one, so it must report a failure to them.
   void await_failure() noexcept;
   /// Reports a failure that keeps this rank from its next exchange, where the others then throw. A
   /// rank that ran out of memory may instead try again by itself. It cannot if this was its `last`
   /// try, or if ranks exchange in each micro-step. Returns true if the failure was reported.
-  bool tell_failure(const std::exception_ptr& failure, bool last = false) noexcept;
-  /// Calls tell_failure() for a call that makes a cycle. The other ranks drop the cycle that they
-  /// are told about. This rank has dropped it or never begun it, unless it still has one to drop.
+  bool report_failure(const std::exception_ptr& failure, bool last = false) noexcept;
+  /// Calls report_failure() for a call that makes a cycle. The other ranks drop the cycle that they
+  /// are reported about. This rank has dropped it or never begun it, unless it still has one to
+  /// drop.
   void end_for_others(const std::exception_ptr& failure, bool last) noexcept;
   /// Returns true if ranks exchange in each micro-step, so that no rank can repeat one by itself.
-  virtual bool meets_in_micro_steps() const noexcept { return false; }
+  virtual bool exchanges_in_micro_steps() const noexcept { return false; }
   /// Sums this rank's gradients, which are in `unit`, over all ranks, in the unit `of_all`.
   virtual void add_gradients(double unit, double of_all);
   /// Sums copies of the gradients, which are in this rank's unit, over all ranks, in the unit

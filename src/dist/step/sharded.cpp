@@ -12,7 +12,7 @@
 #include "kernels/copy.h"
 #include "kernels/optim.h"
 #include "optim/exact/exact_step.h"
-#include "optim/store/division.h"
+#include "optim/store/sharding.h"
 
 namespace firn::optim {
 namespace {
@@ -33,15 +33,15 @@ class SumsOfRanks final : public BucketSums {
  public:
   SumsOfRanks(OptimizerImpl& step, ShardedStep& ranks) : step_(step), ranks_(ranks) {}
 
-  void begin(std::span<const CycleSums> told, double unit) override {
+  void begin(std::span<const CycleSums> reported, double unit) override {
     factor_ = 1;
-    if (!told.empty()) {  // use one unit for all ranks from now on
-      math::SeedSums own = step_.seed_sums();
-      const double of_all = sum_of(told).unit;
+    if (!reported.empty()) {  // use one unit for all ranks from now on
+      math::LossSums own = step_.loss_sums();
+      const double of_all = sum_of(reported).unit;
       ranks_.express_shards(unit, of_all);
       factor_ = of_all / own.unit;
       own.unit = of_all;
-      step_.set_seed_sums(own);
+      step_.set_loss_sums(own);
     }
     kept_ = step_.store.gradients();
   }
@@ -57,7 +57,7 @@ class SumsOfRanks final : public BucketSums {
     math::GradientSummary mine;
     kernels::optim_summarize(store.memory(), store.update_arenas(), step_.policy, of.view(), mine,
                              store.stream());
-    return ranks_.exchange().tell_summary(mine);
+    return ranks_.exchange().exchange_summary(mine);
   }
 
  private:
@@ -73,9 +73,9 @@ class SumsInTree final : public BucketSums {
   SumsInTree(OptimizerImpl& step, ShardedStep& ranks, ExactSums& tree)
       : step_(step), ranks_(ranks), tree_(tree) {}
 
-  void begin(std::span<const CycleSums> told, double) override {
+  void begin(std::span<const CycleSums> reported, double) override {
     const std::vector<CycleSums> none(static_cast<std::size_t>(ranks_.peers().size()));
-    tree_.begin_turn(step_.store, told.empty() ? none : told);
+    tree_.begin_micro_step(step_.store, reported.empty() ? none : reported);
   }
   void take(const ParamStore::Bucket& bucket, const Tensor& gradients) override {
     tree_.take_bucket(step_.store, bucket, gradients, ranks_.peers());
@@ -104,13 +104,13 @@ ShardedStep::ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peer
   counted_ = empty({static_cast<std::int64_t>(all.size())}, DType::u8, step.store.device());
   write_bytes(counted_, all.data(), all.size());
   step.now.parts_held = false;
-  if (!step.store.weights_divided()) return;
-  weights_ = std::make_unique<GatheredWeights>(
+  if (!step.store.weights_sharded()) return;
+  weights_ = std::make_unique<WeightGatherer>(
       step.store, std::move(peers),
-      [this](std::size_t bucket) { meet(CyclePlace::weights, bucket); },
+      [this](std::size_t bucket) { agree(CyclePlace::weights, bucket); },
       [this](const std::exception_ptr& failure) {
         await_failure();  // outside of a cycle too
-        tell_failure(failure);
+        report_failure(failure);
       });
 }
 
@@ -126,7 +126,7 @@ void ShardedStep::express_shards(double from, double to) {
 
 // ---- Micro-steps ----
 
-void ShardedStep::meet(CyclePlace place, std::size_t what) {
+void ShardedStep::agree(CyclePlace place, std::size_t what) {
   if (runtime::dry_run()) return;
   // The record leaves out values that only the device knows.
   const RankRecord record{.place = place,
@@ -138,11 +138,11 @@ void ShardedStep::meet(CyclePlace place, std::size_t what) {
                           .members = static_cast<std::int64_t>(step.members.count()),
                           .what = static_cast<std::int64_t>(what)};
   std::vector<std::uint8_t> nothing(step.store.ledger().size());
-  tell(record, nothing);
+  exchange(record, nothing);
 }
 
 void ShardedStep::run_pass(const Pass& pass) {
-  const double unit = step.seed_sums().unit;
+  const double unit = step.loss_sums().unit;
   pass.begin({});
   if (pass.has_samples())
     run_with_others(pass.output(), unit, [&] { pass.run(true); });
@@ -150,12 +150,12 @@ void ShardedStep::run_pass(const Pass& pass) {
     run_for_others(unit);
 }
 
-std::vector<CycleSums> ShardedStep::tell_of_pass(std::vector<std::uint8_t>& expected) {
+std::vector<CycleSums> ShardedStep::exchange_of_pass(std::vector<std::uint8_t>& expected) {
   std::vector<CycleSums> out;
   if (runtime::dry_run()) return out;
-  for (const RankRecord& told : tell(record_of_pass(autograd::Outcome::done), expected)) {
-    out.push_back(told.sums);
-    call_.most = std::max(call_.most, told.turns);
+  for (const RankRecord& reported : exchange(record_of_pass(autograd::Outcome::done), expected)) {
+    out.push_back(reported.sums);
+    call_.most = std::max(call_.most, reported.lock_step);
   }
   return out;
 }
@@ -163,7 +163,7 @@ std::vector<CycleSums> ShardedStep::tell_of_pass(std::vector<std::uint8_t>& expe
 void ShardedStep::exchange_bucket(const ParamStore::Bucket& bucket, const Tensor& memory,
                                   bool of_others) {
   if (weights_)
-    meet(CyclePlace::bucket, static_cast<std::size_t>(&bucket - step.store.buckets().data()));
+    agree(CyclePlace::bucket, static_cast<std::size_t>(&bucket - step.store.buckets().data()));
   if (of_others && memory.defined())
     zero_bytes(memory.impl()->data(), memory.device(), memory.bytes());
   sums_->take(bucket, memory);
@@ -171,13 +171,13 @@ void ShardedStep::exchange_bucket(const ParamStore::Bucket& bucket, const Tensor
 
 void ShardedStep::run_with_others(const Tensor& output, double unit,
                                   const std::function<void()>& pass, bool of_others) {
-  if (!runtime::dry_run()) call_.failure_told = !weights_;  // with sharded weights see below
+  if (!runtime::dry_run()) call_.failure_reported = !weights_;  // with sharded weights see below
   std::vector<std::uint8_t> expected;
   {
     const autograd::CycleScope cycle(step);
     expected = buckets_.expect(output);
   }
-  sums_->begin(tell_of_pass(expected), unit);
+  sums_->begin(exchange_of_pass(expected), unit);
   std::exception_ptr failure;
   try {
     buckets_.begin_pass(expected, [&](const ParamStore::Bucket& b, const Tensor& memory) {
@@ -189,23 +189,23 @@ void ShardedStep::run_with_others(const Tensor& output, double unit,
   }
   end_exchanges(failure);
   sums_->end();
-  if (!runtime::dry_run()) call_.failure_told = false;
+  if (!runtime::dry_run()) call_.failure_reported = false;
 }
 
 void ShardedStep::end_exchanges(const std::exception_ptr& failure) {
   // With sharded weights a rank that has failed does not know what the others exchange next. They
   // learn of the failure at their next exchange of records.
   if (weights_ && failure) {
-    tell_failure(failure);
+    report_failure(failure);
     buckets_.abandon();
   }
   try {
     buckets_.end_pass(failure != nullptr);
-    if (weights_ && !failure) meet(CyclePlace::turn_end);
+    if (weights_ && !failure) agree(CyclePlace::micro_step_end);
     if (!weights_ && !runtime::dry_run() && !buckets_.lost())
       peers().agree(step.store.op().c_str(), autograd::outcome_of(failure));
   } catch (...) {
-    if (weights_) tell_failure(std::current_exception());
+    if (weights_) report_failure(std::current_exception());
     // Report this rank's own failure, unless another rank has ended the cycle for all.
     if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }
@@ -233,7 +233,7 @@ void ShardedStep::run_for_others(double unit) {
 }
 
 void ShardedStep::idle_micro_step() {
-  step.run_guarded([this] { run_for_others(step.seed_sums().unit); }, nullptr);
+  step.run_guarded([this] { run_for_others(step.loss_sums().unit); }, nullptr);
 }
 
 void ShardedStep::set_loss_of_others(std::function<Loss()> loss) {

@@ -21,7 +21,7 @@ class BucketSums {
   virtual ~BucketSums() = default;
   /// Begins a micro-step of all ranks. `told` has the scalars of each rank, and is empty in a plan.
   /// The shards kept so far are in `unit`.
-  virtual void begin(std::span<const CycleSums> told, double unit) = 0;
+  virtual void begin(std::span<const CycleSums> reported, double unit) = 0;
   /// Adds up all ranks' gradients of a bucket (undefined: zeros). Each rank keeps its shard.
   virtual void take(const ParamStore::Bucket& bucket, const Tensor& gradients) = 0;
   /// Ends the micro-step, after all its buckets.
@@ -52,7 +52,7 @@ class ShardedStep final : public ReplicatedStep {
   std::shared_ptr<void> hold_weights() override;
 
  protected:
-  bool meets_in_micro_steps() const noexcept override { return true; }
+  bool exchanges_in_micro_steps() const noexcept override { return true; }
   void add_gradients(double unit, double of_all) override { express_shards(unit, of_all); }
 
  private:
@@ -66,19 +66,19 @@ class ShardedStep final : public ReplicatedStep {
   void run_for_others(double unit);
   /// Exchanges the records of this micro-step. Returns each rank's sums; `expected` becomes 1 where
   /// any rank's is.
-  std::vector<CycleSums> tell_of_pass(std::vector<std::uint8_t>& expected);
+  std::vector<CycleSums> exchange_of_pass(std::vector<std::uint8_t>& expected);
   void exchange_bucket(const ParamStore::Bucket& bucket, const Tensor& memory, bool of_others);
   /// Ends the exchanges of a pass. `failure` is this rank's failure in it, or null.
   void end_exchanges(const std::exception_ptr& failure);
   /// With sharded weights, compares the next exchange with the other ranks'. Throws on all ranks if
   /// one has failed.
-  void meet(CyclePlace place, std::size_t what = 0);
+  void agree(CyclePlace place, std::size_t what = 0);
 
   GradientBuckets buckets_;
   std::unique_ptr<BucketSums> sums_;
-  std::unique_ptr<GatheredWeights> weights_;  ///< null: weights are not sharded
-  std::function<Loss()> loss_of_others_;      ///< for ranks without samples, with sharded weights
-  Tensor counted_;                            ///< u8 [parameters] of 1
+  std::unique_ptr<WeightGatherer> weights_;  ///< null: weights are not sharded
+  std::function<Loss()> loss_of_others_;     ///< for ranks without samples, with sharded weights
+  Tensor counted_;                           ///< u8 [parameters] of 1
 };
 
 }  // namespace firn::optim

@@ -22,8 +22,8 @@ StepReport run_stage(
   return impl.run_cycle(cycle.micro_batches(), [&](std::int64_t i) { micro_step(cycle, i); });
 }
 
-/// next_seed() gets the numbers of the last stage in the same order. So this stage chooses the unit
-/// that the incoming gradient already has.
+/// next_initial_gradient() gets the numbers of the last stage in the same order. So this stage
+/// chooses the unit that the incoming gradient already has.
 void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gradient, double loss,
                     double weight) {
   auto& impl = OptimizerAccess::impl(optimizer);
@@ -32,13 +32,14 @@ void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gr
   const bool first = impl.at.micro_steps == 0;
   impl.begin_micro_step();
   const auto pass = [&] {
-    const Tensor seed = empty({}, DType::f32, store.device());
+    const Tensor gradient = empty({}, DType::f32, store.device());
     const Tensor sum = zeros({}, DType::f64, store.device());
     write_bytes(sum, &loss, sizeof(loss));
     using Arenas = std::span<const kernels::OptimizerArena>;
-    kernels::optim_begin(kernels::pending_seed(store.memory(), impl.policy, seed.mutable_view(),
-                                               sum.view(), ConstView{}, weight),
-                         first ? Arenas() : store.arenas(), store.stream());
+    kernels::optim_begin(
+        kernels::pending_gradient(store.memory(), impl.policy, gradient.mutable_view(), sum.view(),
+                                  ConstView{}, weight),
+        first ? Arenas() : store.arenas(), store.stream());
     const autograd::CycleScope cycle(impl);
     autograd::backward_from(output, gradient, nullptr, false);
   };

@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;
 
 /// An entry with shards, and the position of its bytes in the file.
-struct Divided {
+struct Sharded {
   const RunEntry* entry;
   std::uint64_t offset;
 
@@ -126,7 +126,7 @@ class PartsFile {
   }
 
   void write() {
-    crcs_.assign(divided_.size() * static_cast<std::size_t>(peers_.size()), 0);
+    crcs_.assign(sharded_.size() * static_cast<std::size_t>(peers_.size()), 0);
     if (shared_)
       write_own();
     else
@@ -162,7 +162,7 @@ class PartsFile {
     for (const NamedTensor* const named : layout_.order) {
       const auto i = static_cast<std::size_t>(named - whole_.data());
       if (i < entries.size() && entries[i].parts.any()) {
-        divided_.push_back({&entries[i], bytes_});
+        sharded_.push_back({&entries[i], bytes_});
         places.push_back(Place::of(entries[i], bytes_));
       }
       bytes_ += named->tensor.bytes();
@@ -186,7 +186,7 @@ class PartsFile {
     for (const Place& p : places) {
       const auto it = own.find({p.name, p.elements});
       same = same && it != own.end();
-      if (same) divided_.push_back({it->second, static_cast<std::uint64_t>(p.offset)});
+      if (same) sharded_.push_back({it->second, static_cast<std::uint64_t>(p.offset)});
     }
     FIRN_CHECK(same, op_, "give the same optimizers, with the same names, on every rank",
                "rank {} has parts of other entries than rank 0", peers_.rank());
@@ -198,10 +198,10 @@ class PartsFile {
 
   void write_own() {
     const int rank = peers_.rank();
-    std::vector<std::int64_t> mine(divided_.size());
+    std::vector<std::int64_t> mine(sharded_.size());
     autograd::on_every_rank(op_, &peers_, [&] {
-      for (std::size_t i = 0; i < divided_.size(); ++i) {
-        const Divided& d = divided_[i];
+      for (std::size_t i = 0; i < sharded_.size(); ++i) {
+        const Sharded& d = sharded_[i];
         each_piece(d.size(rank), [&](std::int64_t at, std::int64_t n) {
           const Tensor t = on_cpu(piece_of(d.entry->parts.part, at, n));
           mine[i] = crc32(static_cast<std::uint32_t>(mine[i]), t.view().data, t.bytes());
@@ -212,8 +212,8 @@ class PartsFile {
     });
     const auto all = gather(op_, mine, peers_);
     for (int r = 0; r < peers_.size(); ++r)
-      for (std::size_t i = 0; i < divided_.size(); ++i)
-        crc_of(i, r) = all[static_cast<std::size_t>(r) * divided_.size() + i];
+      for (std::size_t i = 0; i < sharded_.size(); ++i)
+        crc_of(i, r) = all[static_cast<std::size_t>(r) * sharded_.size() + i];
   }
 
   /// Sends the shards to rank 0, which writes them. If rank 0 cannot write, it still receives the
@@ -221,8 +221,8 @@ class PartsFile {
   void send_to_first() {
     std::exception_ptr failure;
     const PieceSender sender(op_, peers_);
-    for (std::size_t i = 0; i < divided_.size(); ++i) {
-      const Divided& d = divided_[i];
+    for (std::size_t i = 0; i < sharded_.size(); ++i) {
+      const Sharded& d = sharded_[i];
       for (int r = 0; r < peers_.size(); ++r)
         each_piece(d.size(r), [&](std::int64_t at, std::int64_t n) {
           const void* const piece = sender.send(d.entry->parts.part, r, at, n);
@@ -243,7 +243,7 @@ class PartsFile {
 
   /// Returns the checksum of an entry with shards.
   std::int64_t crc_of_all(std::size_t entry) {
-    const Divided& d = divided_[entry];
+    const Sharded& d = sharded_[entry];
     std::uint32_t out = 0;
     for (int r = 0; r < peers_.size(); ++r)
       out = crc32_of_both(out, static_cast<std::uint32_t>(crc_of(entry, r)),
@@ -260,15 +260,15 @@ class PartsFile {
       std::uint64_t at = sizeof length + length;
       std::size_t next = 0;  // index into divided_
       for (const NamedTensor* const named : layout_.order) {
-        const bool divided = next < divided_.size() && divided_[next].offset == at &&
-                             divided_[next].entry->name == named->name;
-        if (RunSums::is_sum(*named) == sums && !divided) {
+        const bool sharded = next < sharded_.size() && sharded_[next].offset == at &&
+                             sharded_[next].entry->name == named->name;
+        if (RunSums::is_sum(*named) == sums && !sharded) {
           const Tensor t = on_cpu(named->tensor);
           if (!sums) sums_->add(crc32(0, t.view().data, t.bytes()));
           file_->write_at(at, t.view().data, t.bytes());
         }
-        if (divided && !sums) sums_->add(crc_of_all(next));
-        if (divided) ++next;
+        if (sharded && !sums) sums_->add(crc_of_all(next));
+        if (sharded) ++next;
         at += named->tensor.bytes();
       }
       if (!sums) sums_->finish(layout_.header);
@@ -281,7 +281,7 @@ class PartsFile {
   std::vector<NamedTensor> whole_;  ///< sharded entries have only shape and dtype
   std::optional<RunSums> sums_;
   SafetensorsLayout layout_;
-  std::vector<Divided> divided_;  ///< in the order of the file
+  std::vector<Sharded> sharded_;  ///< in the order of the file
   std::uint64_t bytes_ = 0;
   std::unique_ptr<AtomicFile> file_;  ///< rank 0's file
   std::optional<FilePart> part_;      ///< file of the other ranks

@@ -118,7 +118,7 @@ std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts)
       Tensor saved = in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor;
       // All ranks must make the call that reads a sharded weight, but only one rank writes the
       // weight.
-      if (!slot.parts.any() && saved.storage()->is_lent())
+      if (!slot.parts.any() && saved.storage()->is_provided())
         copies.emplace_back(entries.size(), empty({saved.numel()}, saved.dtype(), saved.device())
                                                 .as_strided(saved.shape(), saved.strides(), 0));
       if (slot.is_stream) places.push_back(entries.size());

@@ -287,7 +287,7 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, Sl
   // Asking for the address of a sharded weight would gather it.
   const auto place_of = [](const RunSlot& s) {
     const auto& storage = s.tensor.storage();
-    const void* const address = storage->is_lent() ? &*storage : s.tensor.view().data;
+    const void* const address = storage->is_provided() ? &*storage : s.tensor.view().data;
     return std::pair<const void*, std::int64_t>(address, s.tensor.numel());
   };
   std::map<std::pair<const void*, std::int64_t>, RunSlot*> of_modules;

@@ -34,9 +34,10 @@ void add_composed(GraphBackward& b, const std::vector<InGraph>& inputs, Fn&& com
   }
   if (wanted.empty()) return;
   const Tensor y = compose(apart);
-  const std::vector<Tensor> gradients =
-      grad({y}, wanted,
-           {.seeds = {cast(b.grad(), y.dtype())}, .create_graph = true, .allow_unused = true});
+  const std::vector<Tensor> gradients = grad({y}, wanted,
+                                             {.initial_gradients = {cast(b.grad(), y.dtype())},
+                                              .create_graph = true,
+                                              .allow_unused = true});
   for (std::size_t i = 0; i < wanted.size(); ++i)
     if (gradients[i].defined()) b.add(numbers[i], gradients[i]);
 }

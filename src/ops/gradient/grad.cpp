@@ -127,9 +127,10 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                          const GradOptions& options) try {
   FIRN_CHECK(!outputs.empty() && !inputs.empty(), kOp, "give both", "{} outputs and {} inputs",
              outputs.size(), inputs.size());
-  FIRN_CHECK(options.seeds.empty() || options.seeds.size() == outputs.size(), kOp,
-             "give one seed for each output", "{} seeds for {} outputs", options.seeds.size(),
-             outputs.size());
+  FIRN_CHECK(
+      options.initial_gradients.empty() || options.initial_gradients.size() == outputs.size(), kOp,
+      "give one initial gradient for each output", "{} initial gradients for {} outputs",
+      options.initial_gradients.size(), outputs.size());
   FIRN_CHECK(!thread_context.trace, kOp, "call it when checkpoint() has returned",
              "it was called by a function that is given to checkpoint()");
   std::vector<Tensor> seeds;
@@ -138,8 +139,9 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
     FIRN_CHECK(autograd::node_of(outputs[i]), kOp,
                "compute it from tensors with set_requires_grad(), outside of NoGrad",
                "output {}, {}, requires no gradient", i, describe(outputs[i]));
-    seeds.push_back(
-        autograd::seed_for(kOp, outputs[i], options.seeds.empty() ? Tensor() : options.seeds[i]));
+    seeds.push_back(autograd::initial_gradient_for(
+        kOp, outputs[i],
+        options.initial_gradients.empty() ? Tensor() : options.initial_gradients[i]));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_defined(kOp, inputs[i]);

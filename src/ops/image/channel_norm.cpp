@@ -113,12 +113,13 @@ Tensor sums_of_batch(const Tensor& sums, autograd::BatchParts::Place place) {
              "the gradient of a part of a batch is computed outside of its batch");
   const double unit = parts->unit();
   place.backward = true;
-  const auto all = parts->meet(place, numbers_of(sums, unit), [](std::span<const Numbers> each) {
-    Numbers out = each.front();
-    for (const Numbers& n : each.subspan(1))
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] += n[i];
-    return out;
-  });
+  const auto all =
+      parts->exchange(place, numbers_of(sums, unit), [](std::span<const Numbers> each) {
+        Numbers out = each.front();
+        for (const Numbers& n : each.subspan(1))
+          for (std::size_t i = 0; i < out.size(); ++i) out[i] += n[i];
+        return out;
+      });
   return tensor_of(*all, sums, unit);
 }
 
@@ -292,8 +293,8 @@ Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts,
   const Numbers var = numbers_of(own.var);
   mine.insert(mine.end(), var.begin(), var.end());
   mine.push_back(cell_size(input, cells));
-  const autograd::BatchParts::Place place{.layer = layer, .first = parts.meetings()};
-  const auto all = parts.meet(place, std::move(mine), [c](auto each) {
+  const autograd::BatchParts::Place place{.layer = layer, .first = parts.exchanges()};
+  const auto all = parts.exchange(place, std::move(mine), [c](auto each) {
     const Shape channels{static_cast<std::int64_t>(c)}, both{2, static_cast<std::int64_t>(c)};
     Numbers pool(2 * c), values(1);
     for (Numbers part : each)

@@ -189,7 +189,7 @@ Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
                    kernels::cross_entropy_backward(
                        b.grad().view(), as_rows(b.saved(0).view()), flat(b.saved(1).view()),
                        b.saved(2).view(), kept.with(b.saved(3), by_row ? b.saved(4) : Tensor()),
-                       as_rows(dx.mutable_view()), beta, b.pending_seed(), b.stream());
+                       as_rows(dx.mutable_view()), beta, b.pending_gradient(), b.stream());
                  },
                  [kept = in.terms, by_row](GraphBackward& b) {
                    add_composed(b, {{0, b.input(0, 0)}}, [&](const std::vector<Tensor>& t) {
@@ -199,7 +199,8 @@ Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
                  }));
   if (autograd::Node* node = autograd::node_of(recorded)) {
     if (by_row) autograd::save(recorded, {in.row_weights});
-    node->takes_pending_seed = x.numel() > 0;  // without elements the backward kernel does not run
+    node->takes_pending_gradient =
+        x.numel() > 0;  // without elements the backward kernel does not run
   }
   return {recorded, weight, false, class_count(target, options)};
 }

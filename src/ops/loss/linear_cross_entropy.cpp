@@ -202,7 +202,7 @@ struct Gradient {
       dx = b.sink(0);
     }
 
-    const kernels::PendingSeed* pending = b.pending_seed();
+    const kernels::PendingGradient* pending = b.pending_gradient();
     std::int64_t row_number = 0;
     chunks.rows.each([&](std::int64_t row, std::int64_t n) {
       const ConstView x_rows = entries(in.x.view(), row, n);
@@ -235,7 +235,7 @@ struct Gradient {
   /// The gradient of a chunk of the logits, in the operands' dtype.
   static Tensor chunk_gradient(Backward& b, const Operands& in, const Tensor& stats,
                                std::int64_t row, std::int64_t n, std::int64_t cls,
-                               const WeightRows& weight, const kernels::PendingSeed* pending) {
+                               const WeightRows& weight, const kernels::PendingGradient* pending) {
     const OwnerScope owner(Owner::workspace);
     const DType dtype = in.x.dtype(), compute = compute_dtype(dtype);
     const std::int64_t m = weight.view().shape[0];
@@ -310,7 +310,7 @@ Loss linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target
   if (autograd::Node* node = autograd::node_of(recorded)) {
     autograd::save(recorded,
                    {bias.defined() ? bias.detach() : bias, in.class_weights, in.row_weights});
-    node->takes_pending_seed = n > 0;  // without rows no kernel runs that could compute it
+    node->takes_pending_gradient = n > 0;  // without rows no kernel runs that could compute it
   }
   return {recorded, denominator, false, class_count(target, options)};
 }

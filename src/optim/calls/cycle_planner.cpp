@@ -31,7 +31,7 @@ CyclePlanner::CyclePlanner(Optimizer& optimizer, std::int64_t samples, std::size
     : optimizer_(optimizer),
       device_(OptimizerAccess::impl(optimizer).store.device()),
       samples_(samples),
-      quantum_(std::min(samples, OptimizerAccess::impl(optimizer).options.exact.quantum)),
+      chunk_(std::min(samples, OptimizerAccess::impl(optimizer).options.exact.chunk)),
       budget_(budget),
       split_statistics_(split_statistics),
       loss_(loss) {}
@@ -45,7 +45,7 @@ bool CyclePlanner::fits(std::int64_t parts) {
         run_in_parts(optimizer_, samples_, size, loss_);
       },
       device_);
-  last_ = {quantum_ > 0 ? quantum_ : size, plan.peak, plan.report.peak_op, coupling.layer};
+  last_ = {chunk_ > 0 ? chunk_ : size, plan.peak, plan.report.peak_op, coupling.layer};
   if (plan.peak > budget_) return false;
   fitting_ = last_;
   return true;
@@ -54,7 +54,7 @@ bool CyclePlanner::fits(std::int64_t parts) {
 std::int64_t CyclePlanner::largest(std::int64_t least) {
   if (fits(1)) return samples_;
   const std::int64_t most = samples_ / least;  // number of parts
-  if (may_not_split() || most == 1 || quantum_ > 0) return 0;
+  if (may_not_split() || most == 1 || chunk_ > 0) return 0;
   // `few` parts do not fit, `enough` parts do.
   std::int64_t few = 1, enough = 2;
   while (enough < most && !fits(enough)) few = std::exchange(enough, 2 * enough);

@@ -56,7 +56,7 @@ class CyclePlanner {
   Optimizer& optimizer_;
   const Device device_;
   const std::int64_t samples_;
-  const std::int64_t quantum_;  ///< exact.quantum, which alone sets the peak; 0: not in exact mode
+  const std::int64_t chunk_;  ///< exact.chunk, which alone sets the peak; 0: not in exact mode
   const std::size_t budget_;
   const bool split_statistics_;
   const LossOf& loss_;

@@ -21,12 +21,12 @@ void require_batch(const std::string& op, std::int64_t samples, const LossOf& lo
 }
 
 /// Checks that in exact mode a micro-batch consists of whole chunks.
-void require_quanta(const std::string& op, const StepOptions& options, std::int64_t samples,
+void require_chunks(const std::string& op, const StepOptions& options, std::int64_t samples,
                     std::int64_t micro_batch) {
-  const std::int64_t q = options.exact.quantum;
+  const std::int64_t q = options.exact.chunk;
   FIRN_CHECK(q == 0 || micro_batch % q == 0 || micro_batch >= samples, op,
-             "give a multiple of the quantum",
-             "micro-batches of {} samples do not consist of quanta of {}", micro_batch, q);
+             "give a multiple of the chunk",
+             "micro-batches of {} samples do not consist of chunks of {}", micro_batch, q);
 }
 
 bool same(const MicroBatch& a, const MicroBatch& b) {
@@ -86,7 +86,7 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
                        const LossOf& loss) {
   OptimizerImpl& impl = OptimizerAccess::impl(optimizer);
   const std::string op = impl.store.op();
-  const std::int64_t quantum = impl.options.exact.quantum;
+  const std::int64_t chunk = impl.options.exact.chunk;
   std::optional<RollbackPoint> start;
   const bool capturing = impl.hooks.capturing();
   const bool halve = ask.halve_on_out_of_memory && !capturing;
@@ -97,25 +97,25 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     const autograd::CouplingScope coupling;
     try {
       about_to_change_restored(impl);
-      const CutScope cut(impl, quantum > 0 ? std::min(quantum, samples) : size, retries);
+      const CutScope cut(impl, chunk > 0 ? std::min(chunk, samples) : size, retries);
       return run_in_parts(optimizer, samples, size, loss, ask.between);
     } catch (const OutOfMemory& e) {
-      if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
+      if (capturing || runtime::dry_run() || (chunk > 0 && !halve)) throw;
       if (!impl.extension->may_try_again()) throw;
       if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
       // In exact mode the ranks share one random stream, which the other ranks have not rolled
       // back.
-      if (quantum > 0 && impl.extension->copies()) {
+      if (chunk > 0 && impl.extension->copies()) {
         start->roll_back(Rollback::statistics);
         start->roll_back(Rollback::data);
       } else {
         start->roll_back();
       }
-      if (quantum > 0)
+      if (chunk > 0)
         throw OutOfMemory(
-            fmt::format("{}\n  exact mode computes quanta of {} samples, and nothing smaller; "
+            fmt::format("{}\n  exact mode computes chunks of {} samples, and nothing smaller; "
                         "checkpoint() and more ranks take less memory",
-                        e.message(), quantum),
+                        e.message(), chunk),
             e.requested_bytes());
       const bool refused = !coupling.layer.empty() && !ask.split_statistics;
       if (size == 1 || refused) impl.notes.split_size = begun;  // no size has worked
@@ -140,11 +140,11 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
     require_batch(op, samples, loss);
     FIRN_CHECK(micro_batch >= 1, op, "give 1 or more; MicroBatch::within(bytes) plans it",
                "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
-    require_quanta(op, impl.options, samples, micro_batch);
+    require_chunks(op, impl.options, samples, micro_batch);
     try {
       return run_in_parts(*this, samples, micro_batch, loss);
     } catch (const OutOfMemory& e) {
-      if (impl.hooks.capturing() || runtime::dry_run() || impl.options.exact.quantum > 0) throw;
+      if (impl.hooks.capturing() || runtime::dry_run() || impl.options.exact.chunk > 0) throw;
       advise(*this, op, impl.store.device(), samples, {}, loss, e);
     }
   });
@@ -161,9 +161,9 @@ void require_cut(const OptimizerImpl& impl, std::int64_t samples, const MicroBat
   FIRN_CHECK(ask.size >= 0, op, "0 plans the size", "micro-batches of {} samples", ask.size);
   FIRN_CHECK(ask.size == 0 || ask.budget == 0, op, "give one of them",
              "both a size of {} and a budget of {} bytes", ask.size, ask.budget);
-  FIRN_CHECK(!ask.between || impl.options.exact.quantum > 0, op, "set StepOptions::exact",
-             "MicroBatch::between is called between quanta, and the optimizer has none");
-  if (ask.size > 0) require_quanta(op, impl.options, samples, ask.size);
+  FIRN_CHECK(!ask.between || impl.options.exact.chunk > 0, op, "set StepOptions::exact",
+             "MicroBatch::between is called between chunks, and the optimizer has none");
+  if (ask.size > 0) require_chunks(op, impl.options, samples, ask.size);
   FIRN_CHECK(!impl.hooks.capturing() || ask.size > 0, op,
              "run the step once before, and give the size it took",
              "a cycle that is captured cannot be planned");

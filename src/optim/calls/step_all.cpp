@@ -70,7 +70,7 @@ std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy pol
   std::vector<StepReport> out;
   for (Impl* i : all) {
     out.push_back(i->report_of_cycle());
-    tell_listener(*i, out.back());
+    notify_listener(*i, out.back());
   }
   for (Impl* i : all) check_skips(*i);
   for (std::size_t i = 0; i < all.size(); ++i) warn_if_unreached(*all[i], reached[i]);

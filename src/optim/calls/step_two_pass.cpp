@@ -119,7 +119,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
       FIRN_CHECK(again.shape() == p.encoding.shape() && again.dtype() == p.encoding.dtype(), op,
                  "encode must return the same both times", "part {} was {}, and then {}", i,
                  firn::describe(p.encoding), firn::describe(again));
-      firn::backward(again, {.seed = rows(gradient, at, again.shape()[0]), .retain_graph = false});
+      firn::backward(
+          again, {.initial_gradient = rows(gradient, at, again.shape()[0]), .retain_graph = false});
       at += again.shape()[0];
     }
     default_generator().set(after);

@@ -29,10 +29,10 @@ class CycleMembers {
   /// Ends the cycle for each member, which reads the outcome from `step_state`.
   void end(const ConstView& step_state) {
     waiting_ = members_.size();
-    tell_waiting(step_state);
+    notify_waiting(step_state);
   }
   /// Ends it for the members that end() did not reach because a launch was refused.
-  void tell_waiting(const ConstView& step_state) {
+  void notify_waiting(const ConstView& step_state) {
     for (; waiting_ > 0; --waiting_)
       members_[members_.size() - waiting_]->end_cycle(cycle_, step_state);
   }

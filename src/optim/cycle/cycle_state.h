@@ -13,7 +13,7 @@
 #include "firn/optim/step_report.h"
 #include "firn/random.h"
 #include "firn/tensor.h"
-#include "kernels/math/seed.h"
+#include "kernels/math/loss_sums.h"
 
 namespace firn::optim {
 
@@ -30,8 +30,8 @@ struct CycleState {
   Phase phase = Phase::collecting;
   bool exchanged = false;   ///< gradients are already sums over all ranks, the scalars are not
   bool parts_held = false;  ///< sharded gradients hold sums of this cycle
-  math::SeedSums sums_before = {};  ///< the step state's sums when the cycle began
-  math::SeedSums sums_of_all = {};  ///< in Phase::combined: the sums of all ranks at its end
+  math::LossSums sums_before = {};  ///< the step state's sums when the cycle began
+  math::LossSums sums_of_all = {};  ///< in Phase::combined: the sums of all ranks at its end
 
   bool failed() const noexcept { return phase == Phase::failed; }
   /// Ends or drops the cycle. Weights that have not arrived are still missing afterwards.

@@ -32,21 +32,21 @@ void GradientsOfPass::note() const {
   });
 }
 
-bool tell_gradients(OptimizerImpl& impl) {
+bool report_gradients(OptimizerImpl& impl) {
   GradientLedger& ledger = impl.store.ledger();
   remember_place(impl);
   ledger.note();  // set_grad() may have dropped one
-  const bool told = ledger.tell_device(impl.store.memory(), impl.store.stream());
+  const bool reported = ledger.report_to_device(impl.store.memory(), impl.store.stream());
   if (!impl.hooks.capturing()) return ledger.any_noted();
   impl.hooks.at_replay([noted = ledger.noted(), told](OptimizerImpl& i) {
     GradientLedger& of_replay = i.store.ledger();
     of_replay.note();
     FIRN_CHECK(of_replay.noted() == noted, i.store.op(), "record the step anew",
                "a graph was replayed for other parameters than it was recorded with");
-    if (told) {
-      of_replay.assume_told();
+    if (reported) {
+      of_replay.assume_reported();
     } else {
-      of_replay.tell_device(i.store.memory(), i.store.stream());
+      of_replay.report_to_device(i.store.memory(), i.store.stream());
     }
   });
   return ledger.any_noted();

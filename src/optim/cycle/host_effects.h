@@ -29,7 +29,7 @@ class GradientsOfPass {
   GradientLedger::Counts before_;
 };
 /// Writes to the device which parameters have a gradient. Returns true if any has one.
-bool tell_gradients(OptimizerImpl& impl);
+bool report_gradients(OptimizerImpl& impl);
 /// Lets the layers of the cycle use what they have collected, as the device has decided.
 void end_members(OptimizerImpl& impl);
 /// Runs compute(), which overwrites gradients. If it throws, drops the cycle.

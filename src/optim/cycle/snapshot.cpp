@@ -24,7 +24,7 @@ bool cycle_is_empty(const OptimizerImpl& impl) noexcept {
 }
 
 CycleCopy reserve_copy(const OptimizerImpl& impl) {
-  return {.sums = empty({sizeof(math::SeedSums)}, u8, impl.store.device()),
+  return {.sums = empty({sizeof(math::LossSums)}, u8, impl.store.device()),
           .gradients = impl.store.reserve_gradients()};
 }
 
@@ -41,11 +41,11 @@ CycleSnapshot keep_cycle(OptimizerImpl& impl, const CycleCopy* memory) {
   const Tensor& state = impl.store.step_state();
   CycleSnapshot kept{
       .host = keep_host(impl),
-      .sums = memory ? memory->sums : empty({sizeof(math::SeedSums)}, u8, impl.store.device()),
+      .sums = memory ? memory->sums : empty({sizeof(math::LossSums)}, u8, impl.store.device()),
       .gradients = {},
       .version = version_of_state(impl)};
   copy_bytes(kept.sums.impl()->data(), impl.store.device(), state.impl()->data(),
-             impl.store.device(), sizeof(math::SeedSums));
+             impl.store.device(), sizeof(math::LossSums));
   if (!impl.now.failed())
     kept.gradients = impl.store.copy_gradients(memory ? &memory->gradients : nullptr);
   return kept;
@@ -60,7 +60,7 @@ void put_back(OptimizerImpl& impl, const CycleSnapshot& kept) {
   // Layers restore themselves what they have collected for the cycle.
   kernels::optim_reset(impl.store.memory(), impl.store.stream());
   copy_bytes(impl.store.step_state().impl()->data(), impl.store.device(), kept.sums.impl()->data(),
-             impl.store.device(), sizeof(math::SeedSums));
+             impl.store.device(), sizeof(math::LossSums));
   impl.store.put_back_gradients(kept.gradients);
   impl.store.ledger().begin_cycle();
   const bool weights_are_missing = impl.now.phase == Phase::publishing;

@@ -22,7 +22,7 @@ struct HostSnapshot {
 /// A cycle on the host and on the device.
 struct CycleSnapshot {
   HostSnapshot host;
-  Tensor sums;                    ///< u8: the math::SeedSums at the beginning of the step state
+  Tensor sums;                    ///< u8: the math::LossSums at the beginning of the step state
   std::vector<Tensor> gradients;  ///< one for each arena; undefined if the arena holds no gradient
   std::uint32_t version;          ///< version_of_state() at the time of the snapshot
 };

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMostNodes = 128;
 
 struct NodeRecord {
-  QuantumRange range;
+  ChunkRange range;
   CycleSums sums;
 };
 struct NodeRecords {
@@ -26,7 +26,7 @@ struct NodeRecords {
 };
 /// The beginning of the entry "batch". NodeRecords follow, then a byte for each parameter.
 struct BatchHeader {
-  std::int64_t samples = 0, quantum = 0, nodes = 0;
+  std::int64_t samples = 0, chunk = 0, nodes = 0;
   RandomKey random = {};
 };
 
@@ -45,7 +45,7 @@ Tensor bytes_of(const void* from, std::size_t bytes) {
 ExactSums::Partial ExactSums::collect(const ParamStore& store, std::int64_t samples,
                                       const std::vector<std::uint8_t>& received,
                                       const autograd::Peers* peers) {
-  const bool parts = peers && store.gradients_divided();
+  const bool parts = peers && store.gradients_sharded();
   if (loaded_) {
     Partial whole = *loaded_;
     for (Node& node : whole.nodes)
@@ -177,24 +177,24 @@ std::vector<StateEntry> ExactStep::entries_in_file() {
     const auto* from = bytes.view().as<std::uint8_t>();
     if (size < sizeof(header)) fail_foreign(step.store.op(), "the header is cut off");
     std::memcpy(&header, from, sizeof(header));
-    FIRN_CHECK(header.quantum == step.options.exact.quantum, step.store.op(),
-               "load it with the quantum that it was saved with",
-               "the run was saved within a batch in quanta of {} samples, and the optimizer has "
-               "quanta of {}",
-               header.quantum, step.options.exact.quantum);
+    FIRN_CHECK(header.chunk == step.options.exact.chunk, step.store.op(),
+               "load it with the chunk that it was saved with",
+               "the run was saved within a batch in chunks of {} samples, and the optimizer has "
+               "chunks of {}",
+               header.chunk, step.options.exact.chunk);
     if (header.samples < 1 || read->parameters != n ||
         header.nodes != static_cast<std::int64_t>(partial.nodes.size()) ||
         size != sizeof(header) + partial.nodes.size() * sizeof(NodeRecord) + n)
       fail_foreign(step.store.op(), "the numbers do not fit");
     from += sizeof(header);
-    const std::int64_t quanta = 1 + (header.samples - 1) / step.options.exact.quantum;
+    const std::int64_t chunks = 1 + (header.samples - 1) / step.options.exact.chunk;
     std::int64_t end = 0;
     for (auto& node : partial.nodes) {
       NodeRecord record;
       std::memcpy(&record, from, sizeof(record));
       from += sizeof(record);
-      const QuantumRange& range = record.range;
-      if (range.first < end || range.count < 1 || range.count > quanta - range.first ||
+      const ChunkRange& range = record.range;
+      if (range.first < end || range.count < 1 || range.count > chunks - range.first ||
           (range.count & (range.count - 1)) != 0 || range.first % range.count != 0)
         fail_foreign(step.store.op(), "a sum is of no node");
       end = range.first + range.count;
@@ -230,7 +230,7 @@ void ExactStep::add_batch(std::vector<StateEntry>& state, const ExactSums::Parti
   const ParamStore& store = step.store;
   // The rest of the state is the one before the batch.
   const Tensor step_state = store.step_state().clone(), progress = step.progress_memory.clone();
-  const math::SeedSums sums = step.at.micro_steps > 0 ? step.now.sums_before : step.seed_sums();
+  const math::LossSums sums = step.at.micro_steps > 0 ? step.now.sums_before : step.loss_sums();
   write_bytes(step_state, &sums, sizeof(sums));
   reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>())->close();
   for (StateEntry& e : state) {
@@ -241,7 +241,7 @@ void ExactStep::add_batch(std::vector<StateEntry>& state, const ExactSums::Parti
   if (copies() && copies()->rank() != 0) return;  // rank 0 writes
   const auto nodes = static_cast<std::int64_t>(partial.nodes.size());
   const std::vector<Tensor> rows = store.reserve_rows(nodes);
-  const BatchHeader header{partial.samples, step.options.exact.quantum, nodes, partial.random};
+  const BatchHeader header{partial.samples, step.options.exact.chunk, nodes, partial.random};
   std::vector<std::uint8_t> bytes(sizeof(header));
   std::memcpy(bytes.data(), &header, sizeof(header));
   for (std::int64_t j = 0; j < nodes; ++j) {

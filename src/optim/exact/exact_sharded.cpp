@@ -5,7 +5,7 @@
 
 #include "kernels/copy.h"
 #include "optim/exact/exact_sums.h"
-#include "optim/store/division.h"
+#include "optim/store/sharding.h"
 
 namespace firn::optim {
 namespace {
@@ -19,7 +19,7 @@ void copy_run(const Tensor& from, std::int64_t first, const Tensor& to, std::int
 
 }  // namespace
 
-void ExactSums::begin_turn(const ParamStore& store, std::span<const CycleSums> sums) {
+void ExactSums::begin_micro_step(const ParamStore& store, std::span<const CycleSums> sums) {
   for (std::size_t r = 0; r < sources_.size(); ++r) {
     Source& s = sources_[r];
     advance(s, store.stream());
@@ -87,7 +87,7 @@ void ExactSums::end_turn(const ParamStore& store) {
 
 CycleSums ExactSums::fold_parts(const ParamStore& store) {
   const auto add_up = [&](Part& left, Part& right) { add(left, right, false, store.stream()); };
-  QuantumStack<Part> tree;
+  ChunkStack<Part> tree;
   for (Source& s : sources_) {
     for (auto& entry : s.stack.entries()) tree.push(entry.range, std::move(entry.value), add_up);
     s.stack.clear();

@@ -17,16 +17,16 @@ void add_exact_mode(OptimizerImpl& step) {
   step.extension = std::make_unique<ExactStep>(step, std::move(step.extension));
 }
 
-std::int64_t ExactStep::quanta() const noexcept {
-  return 1 + (step.call.batch - 1) / step.options.exact.quantum;
+std::int64_t ExactStep::chunks() const noexcept {
+  return 1 + (step.call.batch - 1) / step.options.exact.chunk;
 }
 
 // ---- Micro-steps ----
 
 void ExactStep::check_call(Call call) const {
-  FIRN_CHECK(call != Call::backward || in_quantum_, step.store.op(),
-             "call run_batch(samples, micro_batch, loss), which cuts the batch into quanta",
-             "backward() in exact mode: which quantum the loss is of is not known");
+  FIRN_CHECK(call != Call::backward || in_chunk_, step.store.op(),
+             "call run_batch(samples, micro_batch, loss), which cuts the batch into chunks",
+             "backward() in exact mode: which chunk the loss is of is not known");
   const auto& loaded = sums_.loaded();
   FIRN_CHECK(call == Call::backward || !loaded, step.store.op(),
              "go on with it in run_batch(), or drop it with zero_grad()",
@@ -38,7 +38,7 @@ void ExactStep::check_call(Call call) const {
 void ExactStep::begin_micro_step() {
   const bool first = step.at.micro_steps == 0 && !runtime::dry_run();
   if (first && (step.store.device().is_cpu() || !sums_.in_memory()))
-    step.now.sums_before = step.seed_sums();
+    step.now.sums_before = step.loss_sums();
   StepExtension::begin_micro_step();
 }
 
@@ -61,7 +61,7 @@ void ExactStep::combine() {
   announce(Event::end, received);
   const CycleSums sums = sums_.finish(step.store, copies());
   end_exchange();
-  if (!sums_.in_memory()) step.set_seed_sums(sums.after(step.now.sums_before));
+  if (!sums_.in_memory()) step.set_loss_sums(sums.after(step.now.sums_before));
   step.hooks.now_and_at_replay([received = std::move(received)](OptimizerImpl& i) {
     i.store.ledger().receive_from_ranks(received);
   });
@@ -77,13 +77,13 @@ void ExactStep::drop_cycle() {
 }
 
 void ExactStep::state_adopted() {
-  if (step.store.device().is_cpu()) step.now.sums_before = step.seed_sums();
+  if (step.store.device().is_cpu()) step.now.sums_before = step.loss_sums();
   StepExtension::state_adopted();
 }
 
 std::function<void()> ExactStep::keep() {
-  return [this, in_quantum = in_quantum_, between = between_, next = StepExtension::keep()] {
-    in_quantum_ = in_quantum;
+  return [this, in_chunk = in_chunk_, between = between_, next = StepExtension::keep()] {
+    in_chunk_ = in_chunk;
     between_ = between;
     if (next) next();
   };
@@ -101,16 +101,16 @@ Generator generator_of(RandomKey cycle, std::int64_t q) noexcept {
 
 /// While alive, this thread draws the random numbers of chunk q. A captured graph keeps the
 /// generator alive.
-class NumbersOfQuantum {
+class NumbersOfChunk {
  public:
-  NumbersOfQuantum(const OptimizerImpl& step, RandomKey cycle, std::int64_t q)
+  NumbersOfChunk(const OptimizerImpl& step, RandomKey cycle, std::int64_t q)
       : generator_(std::make_shared<Generator>(generator_of(cycle, q))) {
     step.hooks.at_replay([generator = generator_, q](OptimizerImpl& i) {
       *generator = generator_of(*i.extension->random_of_cycle(), q);
     });
   }
-  NumbersOfQuantum(const NumbersOfQuantum&) = delete;
-  NumbersOfQuantum& operator=(const NumbersOfQuantum&) = delete;
+  NumbersOfChunk(const NumbersOfChunk&) = delete;
+  NumbersOfChunk& operator=(const NumbersOfChunk&) = delete;
 
  private:
   std::shared_ptr<Generator> generator_;
@@ -122,11 +122,11 @@ class NumbersOfQuantum {
 
 /// While alive, backward() is that of chunk i of this rank, and its gradients go where the tree
 /// keeps them.
-class BackwardOfQuantum {
+class BackwardOfChunk {
  public:
-  BackwardOfQuantum(ExactStep& exact, InterleavedQuanta* interleaved, std::int64_t i)
+  BackwardOfChunk(ExactStep& exact, InterleavedChunks* interleaved, std::int64_t i)
       : exact_(exact),
-        interleaved_(interleaved && interleaved->met() ? interleaved : nullptr),
+        interleaved_(interleaved && interleaved->exchanged() ? interleaved : nullptr),
         i_(i) {
     try {
       if (interleaved_) {
@@ -141,17 +141,17 @@ class BackwardOfQuantum {
       store().collect_here();
       throw;
     }
-    exact_.in_quantum_ = true;
+    exact_.in_chunk_ = true;
   }
-  ~BackwardOfQuantum() {
-    exact_.in_quantum_ = false;
+  ~BackwardOfChunk() {
+    exact_.in_chunk_ = false;
     if (interleaved_)
       interleaved_->collect_into(i_, {});
     else if (!place_.empty())
       store().collect_here();
   }
-  BackwardOfQuantum(const BackwardOfQuantum&) = delete;
-  BackwardOfQuantum& operator=(const BackwardOfQuantum&) = delete;
+  BackwardOfChunk(const BackwardOfChunk&) = delete;
+  BackwardOfChunk& operator=(const BackwardOfChunk&) = delete;
 
   void fill_gaps() const {
     if (place_.empty())
@@ -166,64 +166,64 @@ class BackwardOfQuantum {
   ParamStore& store() const noexcept { return exact_.step.store; }
 
   ExactStep& exact_;
-  InterleavedQuanta* interleaved_;  ///< null: the chunk runs alone
+  InterleavedChunks* interleaved_;  ///< null: the chunk runs alone
   std::int64_t i_;
   std::vector<Tensor> place_;
 };
 
 /// While alive, the batch can be saved. Random numbers that are drawn meanwhile are undone, because
 /// their count depends on the number of ranks.
-class BetweenQuanta {
+class BetweenChunks {
  public:
-  explicit BetweenQuanta(ExactStep& exact) noexcept : exact_(exact), random_(default_generator()) {
+  explicit BetweenChunks(ExactStep& exact) noexcept : exact_(exact), random_(default_generator()) {
     exact.between_ = random_.get();
   }
-  ~BetweenQuanta() {
+  ~BetweenChunks() {
     random_.set(*exact_.between_);
     exact_.between_.reset();
   }
-  BetweenQuanta(const BetweenQuanta&) = delete;
-  BetweenQuanta& operator=(const BetweenQuanta&) = delete;
+  BetweenChunks(const BetweenChunks&) = delete;
+  BetweenChunks& operator=(const BetweenChunks&) = delete;
 
  private:
   ExactStep& exact_;
   Generator& random_;
 };
 
-Loss ExactStep::loss_of_quantum(std::int64_t q, std::int64_t samples, const LossOf& loss) const {
-  const std::int64_t size = step.options.exact.quantum;
-  const NumbersOfQuantum numbers(step, sums_.random(), q);
+Loss ExactStep::loss_of_chunk(std::int64_t q, std::int64_t samples, const LossOf& loss) const {
+  const std::int64_t size = step.options.exact.chunk;
+  const NumbersOfChunk numbers(step, sums_.random(), q);
   return loss(q * size, std::min(samples, (q + 1) * size));
 }
 
-void ExactStep::run_quantum(std::int64_t q, std::int64_t samples, const LossOf& loss,
-                            InterleavedQuanta* interleaved, std::int64_t i) {
+void ExactStep::run_chunk(std::int64_t q, std::int64_t samples, const LossOf& loss,
+                          InterleavedChunks* interleaved, std::int64_t i) {
   const std::string& op = step.store.op();
-  const std::int64_t size = step.options.exact.quantum;
-  const NumbersOfQuantum numbers(step, sums_.random(), q);
+  const std::int64_t size = step.options.exact.chunk;
+  const NumbersOfChunk numbers(step, sums_.random(), q);
   const autograd::CouplingScope coupling;
   const Loss value = loss(q * size, std::min(samples, (q + 1) * size));
-  FIRN_CHECK(coupling.layer.empty() || (quanta() == 1 && !copies()), op,
+  FIRN_CHECK(coupling.layer.empty() || (chunks() == 1 && !copies()), op,
              "use nn::convert_batch_norm(net, nn::BatchNormMode::whole_batch), or "
              "nn::convert_to_group_norm(net, groups), or call eval()",
-             "{}, and exact mode computes quanta of {} "
+             "{}, and exact mode computes chunks of {} "
              "samples",
              coupling.layer, size);
-  FIRN_CHECK(!value.coupled || quanta() == 1, op, "make the quantum as large as the batch",
-             "the loss couples the samples of its batch, and exact mode computes quanta of {} "
+  FIRN_CHECK(!value.coupled || chunks() == 1, op, "make the chunk as large as the batch",
+             "the loss couples the samples of its batch, and exact mode computes chunks of {} "
              "samples",
              size);
   const bool in_memory = sums_.in_memory() || runtime::dry_run();
-  if (step.at.micro_steps > 0 && !in_memory) step.set_seed_sums(step.now.sums_before);
+  if (step.at.micro_steps > 0 && !in_memory) step.set_loss_sums(step.now.sums_before);
   std::vector<Tensor> beside;
   {
-    const BackwardOfQuantum scope(*this, interleaved, i);
+    const BackwardOfChunk scope(*this, interleaved, i);
     step.add_loss(value);
     scope.fill_gaps();
     beside = scope.beside();
   }
   sums_.take(step.store,
-             in_memory ? CycleSums() : CycleSums::of(step.seed_sums(), step.now.sums_before),
+             in_memory ? CycleSums() : CycleSums::of(step.loss_sums(), step.now.sums_before),
              std::move(beside));
   step.hooks.now_and_at_replay([](OptimizerImpl& of) { of.store.ledger().begin_cycle(); });
 }
@@ -231,67 +231,68 @@ void ExactStep::run_quantum(std::int64_t q, std::int64_t samples, const LossOf& 
 StepReport ExactStep::run_batch(std::int64_t samples, std::int64_t, const LossOf& loss,
                                 const MicroSteps& between) {
   const std::string& op = step.store.op();
-  constexpr std::int64_t kMostQuanta = std::int64_t{1} << 24;  // each has an entry of work
-  FIRN_CHECK(quanta() <= kMostQuanta, op, "set a larger quantum",
-             "a batch of {} samples has {} quanta of {}, more than {}", samples, quanta(),
-             step.options.exact.quantum, kMostQuanta);
+  constexpr std::int64_t kMostChunks = std::int64_t{1} << 24;  // each has an entry of work
+  FIRN_CHECK(chunks() <= kMostChunks, op, "set a larger chunk",
+             "a batch of {} samples has {} chunks of {}, more than {}", samples, chunks(),
+             step.options.exact.chunk, kMostChunks);
   const auto& loaded = sums_.loaded();
   FIRN_CHECK(!loaded || runtime::dry_run() || loaded->samples == samples, op,
              "go on with the batch that was saved half-way, or drop it with zero_grad()",
              "a batch of {} samples, and the run was saved in one of {}", samples, loaded->samples);
   const StepReport report =
-      step.run_cycle(1, [&](std::int64_t) { run_quanta(samples, loss, between); });
+      step.run_cycle(1, [&](std::int64_t) { run_chunks(samples, loss, between); });
   if (!runtime::dry_run()) sums_.forget();
   return report;
 }
 
-void ExactStep::run_quanta(std::int64_t samples, const LossOf& loss, const MicroSteps& between) {
+void ExactStep::run_chunks(std::int64_t samples, const LossOf& loss, const MicroSteps& between) {
   const bool whole = autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0;
   if (runtime::dry_run())  // drops the sums without memory, even if it fails
     runtime::at_dry_end(&sums_, [this, owner = step.hooks.handle()] {
       if (owner.lock()) sums_.drop();
     });
-  const auto turns = sums_.begin(step.store, quanta(), copies(), between || whole);
+  const auto lock_step = sums_.begin(step.store, chunks(), copies(), between || whole);
   if (!sums_.in_memory())
     runtime::refuse_capture(step.store.op().c_str(), step.store.device(),
                             "several ranks, layers that are normalised by the whole batch, "
                             "MicroBatch::between and a batch that was loaded need the host");
   step.hooks.at_replay([](OptimizerImpl& i) { i.extension->draw_for_cycle(); });
-  if (turns.mine == 0) step.no_samples();
+  if (lock_step.mine == 0) step.no_samples();
   const auto after = [&](std::int64_t i) {
-    if (!between || i + 1 >= turns.most || runtime::dry_run()) return;
-    const BetweenQuanta scope(*this);
+    if (!between || i + 1 >= lock_step.most || runtime::dry_run()) return;
+    const BetweenChunks scope(*this);
     between(i + 1);
   };
   // Chunks with sharded gradients exchange these one after another, so they cannot be interleaved.
-  if (whole && !step.store.gradients_divided())
-    return run_interleaved(turns, samples, loss, between, after);
-  const std::int64_t own = std::min(share_of(quanta()).first, quanta() - 1);
-  const OthersScope others(step, [&] { return loss_of_quantum(own, samples, loss); });
-  for (std::int64_t i = 0; i < std::max<std::int64_t>(turns.most, 1); ++i) {
-    if (i < turns.mine)
-      run_quantum(sums_.next(step.store), samples, loss);
-    else if (i < turns.most)
+  if (whole && !step.store.gradients_sharded())
+    return run_interleaved(lock_step, samples, loss, between, after);
+  const std::int64_t own = std::min(share_of(chunks()).first, chunks() - 1);
+  const OthersScope others(step, [&] { return loss_of_chunk(own, samples, loss); });
+  for (std::int64_t i = 0; i < std::max<std::int64_t>(lock_step.most, 1); ++i) {
+    if (i < lock_step.mine)
+      run_chunk(sums_.next(step.store), samples, loss);
+    else if (i < lock_step.most)
       idle_micro_step();
     after(i);
   }
 }
 
-void ExactStep::run_interleaved(const ExactSums::Turns& turns, std::int64_t samples,
+void ExactStep::run_interleaved(const ExactSums::LockStep& lock_step, std::int64_t samples,
                                 const LossOf& loss, const MicroSteps& between,
                                 const MicroSteps& after) {
-  InterleavedQuanta interleaved(step, in_quantum_, turns.mine,
-                                between           ? "MicroBatch::between is called between quanta"
+  InterleavedChunks interleaved(step, in_chunk_, lock_step.mine,
+                                between           ? "MicroBatch::between is called between chunks"
                                 : sums_.goes_on() ? "the run was saved half-way in the batch"
                                                   : nullptr);
   std::int64_t q = -1;
   interleaved.run(
       [&](std::int64_t i) {
-        q = interleaved.met() ? q + 1 : sums_.next(step.store);
-        run_quantum(q, samples, loss, &interleaved, i);
+        q = interleaved.exchanged() ? q + 1 : sums_.next(step.store);
+        run_chunk(q, samples, loss, &interleaved, i);
       },
       after);
-  for (std::int64_t i = turns.mine; i < turns.most && !interleaved.met(); ++i) after(i);
+  for (std::int64_t i = lock_step.mine; i < lock_step.most && !interleaved.exchanged(); ++i)
+    after(i);
 }
 
 }  // namespace firn::optim

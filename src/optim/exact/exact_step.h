@@ -1,5 +1,5 @@
 // Exact mode (StepOptions::exact) as an extension of the step. run_batch() cuts the batch into
-// chunks of `exact.quantum` samples and computes each in a micro-step of its own. The end of the
+// chunks of `exact.chunk` samples and computes each in a micro-step of its own. The end of the
 // cycle adds their gradients in a fixed tree.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace firn::optim {
 
-class InterleavedQuanta;
+class InterleavedChunks;
 
 class ExactStep final : public StepExtension {
  public:
@@ -23,7 +23,7 @@ class ExactStep final : public StepExtension {
 
   ExactSums& sums() noexcept { return sums_; }
   /// Number of chunks in the batch of run_batch().
-  std::int64_t quanta() const noexcept;
+  std::int64_t chunks() const noexcept;
 
   void check_call(Call call) const override;
   void begin_micro_step() override;
@@ -44,24 +44,24 @@ class ExactStep final : public StepExtension {
   std::function<void()> keep() override;
 
  private:
-  friend class BackwardOfQuantum;
-  friend class BetweenQuanta;
+  friend class BackwardOfChunk;
+  friend class BetweenChunks;
 
-  void run_quanta(std::int64_t samples, const LossOf& loss, const MicroSteps& between);
+  void run_chunks(std::int64_t samples, const LossOf& loss, const MicroSteps& between);
   /// Runs chunks that need each other, because a layer normalises the whole batch.
-  void run_interleaved(const ExactSums::Turns& turns, std::int64_t samples, const LossOf& loss,
-                       const MicroSteps& between, const MicroSteps& after);
+  void run_interleaved(const ExactSums::LockStep& lock_step, std::int64_t samples,
+                       const LossOf& loss, const MicroSteps& between, const MicroSteps& after);
   /// Computes chunk q, the i-th one of this rank, in a micro-step whose sums contain no earlier
   /// chunk. `interleaved` is the object that interleaves it with other chunks, or null.
-  void run_quantum(std::int64_t q, std::int64_t samples, const LossOf& loss,
-                   InterleavedQuanta* interleaved = nullptr, std::int64_t i = 0);
+  void run_chunk(std::int64_t q, std::int64_t samples, const LossOf& loss,
+                 InterleavedChunks* interleaved = nullptr, std::int64_t i = 0);
   /// Computes the loss of chunk q again, for a rank that has no chunk in a padding micro-step.
-  Loss loss_of_quantum(std::int64_t q, std::int64_t samples, const LossOf& loss) const;
+  Loss loss_of_chunk(std::int64_t q, std::int64_t samples, const LossOf& loss) const;
   /// Changes `state` into the one before the batch, and adds the finished part of the batch.
   void add_batch(std::vector<StateEntry>& state, const ExactSums::Partial& partial) const;
 
   ExactSums sums_;
-  bool in_quantum_ = false;  ///< true while the backward pass of a chunk is running
+  bool in_chunk_ = false;  ///< true while the backward pass of a chunk is running
   /// Random stream before MicroBatch::between, while that is running.
   std::optional<RandomKey> between_;
 };

@@ -19,8 +19,8 @@ void copy_gradient(const Tensor& from, const Tensor& to, Stream stream) {
 
 }  // namespace
 
-ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
-                                  const autograd::Peers* peers, bool looks) {
+ExactSums::LockStep ExactSums::begin(const ParamStore& store, std::int64_t chunks,
+                                     const autograd::Peers* peers, bool looks) {
   for (Source& s : sources_) {
     for (auto& entry : s.stack.entries()) {
       if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
@@ -30,7 +30,7 @@ ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
   }
   done_.clear();
   received_.assign(store.ledger().size(), 0);
-  std::vector<QuantumRange> done;
+  std::vector<ChunkRange> done;
   // A retried cycle begins anew, with the same random numbers.
   if (loaded_ && !runtime::dry_run()) {
     resumed_ = loaded_->random;
@@ -42,16 +42,16 @@ ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
   random_ = resumed_ && !runtime::dry_run() ? *resumed_ : default_generator().reserve(1);
 
   const int ranks = peers ? peers->size() : 1, rank = peers ? peers->rank() : 0;
-  std::vector<QuantumWork> works;
-  Turns out;
+  std::vector<ChunkWork> works;
+  LockStep out;
   for (int r = 0; r < ranks; ++r) {
-    const auto [first, last] = share_of(quanta, r, ranks);
+    const auto [first, last] = share_of(chunks, r, ranks);
     works.push_back(work_of(first, last, done));
     out.most = std::max(out.most, works.back().to_compute);
   }
   rank_ = static_cast<std::size_t>(rank);
   out.mine = works[rank_].to_compute;
-  const bool parts = peers && store.gradients_divided();
+  const bool parts = peers && store.gradients_sharded();
   sources_ = std::vector<Source>(parts ? works.size() : 1);
   if (!parts) {
     mine().work = works[rank_];
@@ -62,15 +62,15 @@ ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
       if (!is_mine[i]) done_[i].gradients.clear();
   }
   // The gradient of the last chunk stays in the arenas.
-  std::size_t most = parts ? 0 : std::max<std::size_t>(plan_quanta(works[rank_]).most, 1) - 1;
+  std::size_t most = parts ? 0 : std::max<std::size_t>(plan_chunks(works[rank_]).most, 1) - 1;
   for (std::size_t r = 0; parts && r < works.size(); ++r) {
-    most += plan_quanta(works[r]).most;
+    most += plan_chunks(works[r]).most;
     sources_[r].work = works[r];
   }
   reserve(store, most);
   if (peers && !parts) prepare(store, works, *peers);
   in_memory_ = !peers && !looks && done.empty();
-  if (in_memory_) begin_in_memory(store, plan_quanta(works[rank_]).most);
+  if (in_memory_) begin_in_memory(store, plan_chunks(works[rank_]).most);
   return out;
 }
 
@@ -79,15 +79,15 @@ void ExactSums::begin_in_memory(const ParamStore& store, std::size_t parts) {
   const auto bytes = [&store](std::size_t n) {
     return empty({static_cast<std::int64_t>(n)}, DType::u8, store.device());
   };
-  if (!before_.defined()) before_ = bytes(sizeof(math::SeedSums));
+  if (!before_.defined()) before_ = bytes(sizeof(math::LossSums));
   while (free_scalars_.size() < parts) free_scalars_.push_back(bytes(sizeof(CycleSums)));
   kernels::optim_note_sums(store.memory(), before_.mutable_view(), store.stream());
 }
 
 void ExactSums::draw_again() noexcept { random_ = default_generator().reserve(1); }
 
-math::SeedSums ExactSums::before() const {
-  math::SeedSums out;
+math::LossSums ExactSums::before() const {
+  math::LossSums out;
   copy_bytes(&out, Device::cpu(), before_.impl()->data(), before_.device(), sizeof(out));
   return out;
 }
@@ -127,13 +127,13 @@ void ExactSums::drop() noexcept {
   exchange_ = Exchange();
 }
 
-void ExactSums::prepare(const ParamStore& store, const std::vector<QuantumWork>& works,
+void ExactSums::prepare(const ParamStore& store, const std::vector<ChunkWork>& works,
                         const autograd::Peers& peers) {
   Exchange& e = exchange_;
   e.nodes.clear();
   e.most = 0;
-  for (const QuantumWork& work : works) {
-    e.nodes.push_back(plan_quanta(work).nodes);
+  for (const ChunkWork& work : works) {
+    e.nodes.push_back(plan_chunks(work).nodes);
     e.most = std::max(e.most, e.nodes.back().size());
   }
   const OwnerScope owner(Owner::gradients);
@@ -186,7 +186,7 @@ void ExactSums::add(Part& left, Part& right, bool stay, Stream stream) {
 
 void ExactSums::advance(Source& s, Stream stream) {
   while (!s.is_done() && s.work.items[s.next].done >= 0) {
-    const QuantumWork::Item& item = s.work.items[s.next++];
+    const ChunkWork::Item& item = s.work.items[s.next++];
     Node& node = done_[static_cast<std::size_t>(item.done)];
     s.stack.push(item.range, Part{.sums = node.sums, .gradients = std::move(node.gradients)},
                  [&](Part& left, Part& right) { add(left, right, false, stream); });
@@ -199,7 +199,7 @@ std::int64_t ExactSums::next(const ParamStore& store) {
 }
 
 std::span<const Tensor> ExactSums::place() {
-  if (divided()) return {};
+  if (sharded()) return {};
   Source& s = mine();
   const auto& nodes = s.stack.entries();
   const bool joins = !nodes.empty() && are_halves(nodes.back().range, s.range());
@@ -221,7 +221,7 @@ void ExactSums::take(const ParamStore& store, const CycleSums& sums, std::vector
   if (!beside.empty()) mine().place = std::move(beside);
   const std::vector<std::uint8_t> noted = store.ledger().noted();
   for (std::size_t i = 0; i < received_.size(); ++i) received_[i] |= noted[i];
-  if (divided()) return;
+  if (sharded()) return;
   Source& s = mine();
   const bool in_arenas = s.place.empty(), last = s.next + 1 == s.work.items.size();
   Part part{.sums = sums,
@@ -240,7 +240,7 @@ void ExactSums::take(const ParamStore& store, const CycleSums& sums, std::vector
 
 CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peers) {
   next(store);  // finished nodes behind the last chunk
-  if (divided()) return fold_parts(store);
+  if (sharded()) return fold_parts(store);
   if (peers) return exchange(store, *peers);
   const Part& root =
       mine().stack.fold([&](Part& left, Part& right) { add(left, right, true, store.stream()); });
@@ -273,14 +273,14 @@ CycleSums ExactSums::exchange(const ParamStore& store, const autograd::Peers& pe
     }
 
   // Each rank adds up its slice in the tree, then all ranks gather the slices.
-  QuantumStack<Part> tree;
+  ChunkStack<Part> tree;
   const auto add_up = [&](Part& left, Part& right) { add(left, right, false, stream); };
-  const std::uint8_t* const told = e.all.view().as<std::uint8_t>();
+  const std::uint8_t* const reported = e.all.view().as<std::uint8_t>();
   for (std::size_t r = 0; r < ranks; ++r)
     for (std::size_t j = 0; j < e.nodes[r].size(); ++j) {
       Part part;
       part.in_arenas = true;  // so that add() does not keep the memory
-      std::memcpy(&part.sums, told + (r * e.most + j) * sizeof(CycleSums), sizeof(CycleSums));
+      std::memcpy(&part.sums, reported + (r * e.most + j) * sizeof(CycleSums), sizeof(CycleSums));
       for (const auto& slices : e.slices) {
         const std::int64_t length = slices[j].numel() / peers.size();
         part.gradients.push_back(

@@ -13,7 +13,7 @@
 #include "autograd/peers.h"
 #include "firn/random.h"
 #include "kernels/math/optim/cycle_sums.h"
-#include "optim/exact/quanta.h"
+#include "optim/exact/chunks.h"
 #include "optim/store/param_store.h"
 
 namespace firn::optim {
@@ -25,7 +25,7 @@ class ExactSums {
  public:
   /// A node of the tree, of a batch that is saved half-way or was loaded.
   struct Node {
-    QuantumRange range;
+    ChunkRange range;
     CycleSums sums;
     std::vector<Tensor> gradients;  ///< one for each arena
   };
@@ -37,15 +37,15 @@ class ExactSums {
     std::vector<std::uint8_t> received;
   };
 
-  /// Begins a cycle of `quanta` chunks, of which this rank computes its share. Allocates what the
+  /// Begins a cycle of `chunks` chunks, of which this rank computes its share. Allocates what the
   /// sums need, and what their exchange with `peers` (null: none) needs. Continues a batch that was
   /// loaded. `looks` says that the host reads the scalars of each chunk.
   /// Returns the number of chunks that this rank computes, and the largest such number of any rank.
-  struct Turns {
+  struct LockStep {
     std::int64_t mine = 0, most = 0;
   };
-  Turns begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers,
-              bool looks);
+  LockStep begin(const ParamStore& store, std::int64_t chunks, const autograd::Peers* peers,
+                 bool looks);
   /// Returns the key at which the random numbers of the cycle begin.
   RandomKey random() const noexcept { return random_; }
   /// Draws new random numbers for a captured cycle that is replayed.
@@ -54,7 +54,7 @@ class ExactSums {
   /// can be captured.
   bool in_memory() const noexcept { return in_memory_; }
   /// Returns, if in_memory(), the step state's sums when the cycle began. Waits for the device.
-  math::SeedSums before() const;
+  math::LossSums before() const;
   /// Returns, if in_memory(), all memory that the cycle's kernels use.
   std::vector<Tensor> memory() const;
   /// Pushes finished nodes, then returns the number of this rank's next chunk, or -1 after the
@@ -75,7 +75,7 @@ class ExactSums {
   // have one.
 
   /// Begins a micro-step of all ranks. `sums` has the scalars of each rank's chunk.
-  void begin_turn(const ParamStore& store, std::span<const CycleSums> sums);
+  void begin_micro_step(const ParamStore& store, std::span<const CycleSums> sums);
   /// Exchanges a bucket of this rank's gradient, as GradientBuckets passes it. Every rank receives
   /// its shard of the gradients of all ranks.
   void take_bucket(const ParamStore& store, const ParamStore::Bucket& bucket, const Tensor& memory,
@@ -122,8 +122,8 @@ class ExactSums {
 
   /// The data that ranks exchange: the pending nodes of their chunks.
   struct Exchange {
-    std::vector<std::vector<QuantumRange>> nodes;  ///< nodes of each rank
-    std::size_t most = 0;                          ///< largest number of nodes of a rank
+    std::vector<std::vector<ChunkRange>> nodes;  ///< nodes of each rank
+    std::size_t most = 0;                        ///< largest number of nodes of a rank
     Tensor mine, all;  ///< u8: scalars of this rank's nodes, and of all ranks' nodes
     /// For each arena and node: one slice of the gradient from each rank, in the order of the
     /// ranks.
@@ -135,23 +135,23 @@ class ExactSums {
   /// The chunks of one rank. If gradients are sharded, this rank keeps its shard of every rank's
   /// ones.
   struct Source {
-    QuantumWork work = {};
+    ChunkWork work = {};
     std::size_t next = 0;  ///< index into work.items
-    QuantumStack<Part> stack = {};
+    ChunkStack<Part> stack = {};
     CycleSums sums = {};             ///< scalars of the chunk that is being computed
     std::vector<Tensor> place = {};  ///< memory for this rank's shard of its gradient; empty: none
 
     bool is_done() const noexcept { return next == work.items.size(); }
-    const QuantumRange& range() const noexcept { return work.items[next].range; }
+    const ChunkRange& range() const noexcept { return work.items[next].range; }
   };
-  bool divided() const noexcept { return sources_.size() > 1; }
-  Source& mine() noexcept { return sources_[divided() ? rank_ : 0]; }
-  const Source& mine() const noexcept { return sources_[divided() ? rank_ : 0]; }
+  bool sharded() const noexcept { return sources_.size() > 1; }
+  Source& mine() noexcept { return sources_[sharded() ? rank_ : 0]; }
+  const Source& mine() const noexcept { return sources_[sharded() ? rank_ : 0]; }
   /// Pushes the finished nodes before the source's next chunk.
   void advance(Source& source, Stream stream);
   /// Does what exchange() does, with the shards that this rank keeps.
   CycleSums fold_parts(const ParamStore& store);
-  void prepare(const ParamStore& store, const std::vector<QuantumWork>& works,
+  void prepare(const ParamStore& store, const std::vector<ChunkWork>& works,
                const autograd::Peers& peers);
   CycleSums exchange(const ParamStore& store, const autograd::Peers& peers);
 
@@ -173,7 +173,7 @@ class ExactSums {
   std::vector<std::uint8_t> received_;
   Exchange exchange_;
   bool in_memory_ = false;
-  Tensor before_;                     ///< if in_memory(): u8, a math::SeedSums
+  Tensor before_;                     ///< if in_memory(): u8, a math::LossSums
   std::vector<Tensor> free_scalars_;  ///< free memory for Part::scalars
 };
 

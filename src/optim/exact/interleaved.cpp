@@ -12,7 +12,7 @@ namespace firn::optim {
 namespace {
 
 constexpr const char* kSameLayers =
-    "call the same layers in the same order for each quantum, or choose another BatchNormMode";
+    "call the same layers in the same order for each chunk, or choose another BatchNormMode";
 
 enum State : std::int64_t { done, waiting, failed };
 
@@ -22,58 +22,57 @@ std::string in_words(const autograd::BatchParts::Place& place) {
 
 }  // namespace
 
-InterleavedQuanta::InterleavedQuanta(OptimizerImpl& impl, bool& in_quantum, std::int64_t quanta,
+InterleavedChunks::InterleavedChunks(OptimizerImpl& impl, bool& in_chunk, std::int64_t chunks,
                                      const char* why_alone)
     : impl_(impl),
-      in_quantum_(in_quantum),
+      in_chunk_(in_chunk),
       why_alone_(why_alone),
-      quanta_(static_cast<std::size_t>(quanta)) {}
+      chunks_(static_cast<std::size_t>(chunks)) {}
 
-const std::string& InterleavedQuanta::op() const noexcept { return impl_.store.op(); }
-const autograd::Peers* InterleavedQuanta::peers() const noexcept {
+const std::string& InterleavedChunks::op() const noexcept { return impl_.store.op(); }
+const autograd::Peers* InterleavedChunks::peers() const noexcept {
   return runtime::dry_run() ? nullptr : impl_.extension->copies();
 }
-double InterleavedQuanta::unit() const noexcept {
-  return runtime::dry_run() ? 1 : impl_.seed_sums().unit;
+double InterleavedChunks::unit() const noexcept {
+  return runtime::dry_run() ? 1 : impl_.loss_sums().unit;
 }
 
 // ---- Scheduling ----
 
-void InterleavedQuanta::collect_into(std::int64_t i, std::vector<Tensor> place) {
+void InterleavedChunks::collect_into(std::int64_t i, std::vector<Tensor> place) {
   if (place.empty())
     impl_.store.collect_here();
   else
     impl_.store.collect_into(place);
-  quanta_[static_cast<std::size_t>(i)].place = std::move(place);
+  chunks_[static_cast<std::size_t>(i)].place = std::move(place);
 }
 
-void InterleavedQuanta::begin_turn(Quantum& quantum) {
-  if (!met_) return;
-  impl_.store.ledger().exchange(quantum.ledger);
-  impl_.now.phase = quantum.phase;
-  in_quantum_ = quantum.in_quantum;
-  if (!quantum.place.empty()) impl_.store.collect_into(quantum.place);
-  if (quantum.waits && !runtime::dry_run()) impl_.set_seed_sums(quantum.sums);
+void InterleavedChunks::begin_micro_step(Chunk& chunk) {
+  if (!exchanged_) return;
+  impl_.store.ledger().exchange(chunk.ledger);
+  impl_.now.phase = chunk.phase;
+  in_chunk_ = chunk.in_chunk;
+  if (!chunk.place.empty()) impl_.store.collect_into(chunk.place);
+  if (chunk.waits && !runtime::dry_run()) impl_.set_loss_sums(chunk.sums);
 }
 
-void InterleavedQuanta::end_turn(Quantum& quantum) {
-  quantum.ledger = impl_.store.ledger().exchange({});
-  quantum.sums = impl_.seed_sums();
-  quantum.phase = std::exchange(impl_.now.phase, Phase::collecting);
-  quantum.in_quantum = std::exchange(in_quantum_, false);
-  if (!quantum.place.empty()) impl_.store.collect_here();
+void InterleavedChunks::end_turn(Chunk& chunk) {
+  chunk.ledger = impl_.store.ledger().exchange({});
+  chunk.sums = impl_.loss_sums();
+  chunk.phase = std::exchange(impl_.now.phase, Phase::collecting);
+  chunk.in_chunk = std::exchange(in_chunk_, false);
+  if (!chunk.place.empty()) impl_.store.collect_here();
 }
 
-std::shared_ptr<const InterleavedQuanta::Numbers> InterleavedQuanta::meet(const Place& place,
-                                                                          Numbers numbers,
-                                                                          const Combine& combine) {
+std::shared_ptr<const InterleavedChunks::Numbers> InterleavedChunks::exchange(
+    const Place& place, Numbers numbers, const Combine& combine) {
   FIRN_CHECK(!why_alone_, op(), "choose another BatchNormMode",
-             "{} needs all quanta of the batch at a time, and {}", *place.layer, why_alone_);
-  Quantum& quantum = quanta_[static_cast<std::size_t>(turn_)];
-  quantum.waits = true;
-  quantum.at = place;
-  quantum.numbers = std::move(numbers);
-  quantum.combine = &combine;
+             "{} needs all chunks of the batch at a time, and {}", *place.layer, why_alone_);
+  Chunk& chunk = chunks_[static_cast<std::size_t>(current_)];
+  chunk.waits = true;
+  chunk.at = place;
+  chunk.numbers = std::move(numbers);
+  chunk.combine = &combine;
   {
     const autograd::BatchPartScope::Away away(op().c_str());
     Coroutine::stop();
@@ -81,59 +80,57 @@ std::shared_ptr<const InterleavedQuanta::Numbers> InterleavedQuanta::meet(const 
   return result_;
 }
 
-bool InterleavedQuanta::go_on(const std::function<void(std::int64_t)>& compute,
+bool InterleavedChunks::go_on(const std::function<void(std::int64_t)>& compute,
                               const std::function<void(std::int64_t)>& ended) {
-  const auto n = static_cast<std::int64_t>(quanta_.size());
+  const auto n = static_cast<std::int64_t>(chunks_.size());
   bool wait = false;
   for (std::int64_t i = 0; i < n; ++i) {
-    Quantum& quantum = quanta_[static_cast<std::size_t>(i)];
-    if (!quantum.coroutine)
-      quantum.coroutine = std::make_unique<Coroutine>([this, &compute, i] {
+    Chunk& chunk = chunks_[static_cast<std::size_t>(i)];
+    if (!chunk.coroutine)
+      chunk.coroutine = std::make_unique<Coroutine>([this, &compute, i] {
         const autograd::BatchPartScope part(*this);
         compute(i);
       });
-    turn_ = i;
-    begin_turn(quantum);
-    const bool waits = quantum.coroutine->resume(op().c_str());
+    current_ = i;
+    begin_micro_step(chunk);
+    const bool waits = chunk.coroutine->resume(op().c_str());
     if (waits) {
-      met_ = true;
-      end_turn(quantum);
+      exchanged_ = true;
+      end_turn(chunk);
     } else {
-      quantum.coroutine.reset();
-      if (!met_) ended(i);
+      chunk.coroutine.reset();
+      if (!exchanged_) ended(i);
     }
-    FIRN_CHECK(
-        i == 0 || waits == wait, op(), kSameLayers,
-        "quantum {} of this rank has ended, or has no gradient for what is left, and quantum "
-        "{} is at {}",
-        waits ? 0 : i, waits ? i : 0,
-        in_words(quanta_[static_cast<std::size_t>(waits ? i : 0)].at));
+    FIRN_CHECK(i == 0 || waits == wait, op(), kSameLayers,
+               "chunk {} of this rank has ended, or has no gradient for what is left, and chunk "
+               "{} is at {}",
+               waits ? 0 : i, waits ? i : 0,
+               in_words(chunks_[static_cast<std::size_t>(waits ? i : 0)].at));
     wait = waits;
   }
   return wait;
 }
 
-void InterleavedQuanta::require_same_place() const {
-  const Quantum& first = quanta_.front();
-  for (std::size_t i = 1; i < quanta_.size(); ++i) {
-    const Quantum& q = quanta_[i];
+void InterleavedChunks::require_same_place() const {
+  const Chunk& first = chunks_.front();
+  for (std::size_t i = 1; i < chunks_.size(); ++i) {
+    const Chunk& q = chunks_[i];
     const bool same = q.at.layer == first.at.layer && q.at.backward == first.at.backward &&
                       q.at.first == first.at.first;
-    FIRN_CHECK(same, op(), kSameLayers, "quantum {} of this rank is at {}, and quantum 0 at {}", i,
+    FIRN_CHECK(same, op(), kSameLayers, "chunk {} of this rank is at {}, and chunk 0 at {}", i,
                in_words(q.at), in_words(first.at));
     FIRN_CHECK(q.numbers.size() == first.numbers.size(), op(), kSameLayers,
-               "quantum {} of this rank has other channels at {} than quantum 0", i,
-               in_words(q.at));
+               "chunk {} of this rank has other channels at {} than chunk 0", i, in_words(q.at));
   }
 }
 
 // ---- Ranks ----
 
-bool InterleavedQuanta::exchange(bool waits, bool has_failed, std::vector<Numbers>& all) {
-  const Quantum none;
-  const Quantum& first = quanta_.empty() ? none : quanta_.front();
+bool InterleavedChunks::exchange(bool waits, bool has_failed, std::vector<Numbers>& all) {
+  const Chunk none;
+  const Chunk& first = chunks_.empty() ? none : chunks_.front();
   all.clear();
-  for (const Quantum& q : quanta_) all.push_back(q.numbers);
+  for (const Chunk& q : chunks_) all.push_back(q.numbers);
   if (!peers()) return waits;
   const OwnerScope owner(Owner::workspace);
   const int ranks = peers()->size();
@@ -150,35 +147,35 @@ bool InterleavedQuanta::exchange(bool waits, bool has_failed, std::vector<Number
                   .layer = layer,
                   .backward = first.at.backward,
                   .numbers = static_cast<std::int64_t>(first.numbers.size()),
-                  .quanta = static_cast<std::int64_t>(quanta_.size())};
+                  .chunks = static_cast<std::int64_t>(chunks_.size())};
   const Tensor word = empty({sizeof(Word)}, DType::u8, Device::cpu());
   const Tensor words =
       empty({ranks * static_cast<std::int64_t>(sizeof(Word))}, DType::u8, Device::cpu());
   std::memcpy(word.mutable_view().data, &mine, sizeof(Word));
   peers()->all_gather(word, words);
   std::vector<Word> told(static_cast<std::size_t>(ranks));
-  std::memcpy(told.data(), words.view().data, words.bytes());
+  std::memcpy(reported.data(), words.view().data, words.bytes());
 
   const auto is = [](std::int64_t state) {
     return [state](const Word& w) { return w.state == state; };
   };
-  if (std::any_of(told.begin(), told.end(), is(failed))) {
+  if (std::any_of(reported.begin(), reported.end(), is(failed))) {
     using autograd::Outcome;  // throws if this rank has not
-    peers()->agree(op().c_str(), has_failed ? Outcome::failed : Outcome::done);
+    peers()->exchange(op().c_str(), has_failed ? Outcome::failed : Outcome::done);
     return false;
   }
-  const auto leader = std::find_if(told.begin(), told.end(), is(waiting));
-  if (leader == told.end()) return false;
+  const auto leader = std::find_if(reported.begin(), reported.end(), is(waiting));
+  if (leader == reported.end()) return false;
   std::int64_t most = 0;
-  for (std::size_t r = 0; r < told.size(); ++r) {
+  for (std::size_t r = 0; r < reported.size(); ++r) {
     const Word& w = told[r];
-    most = std::max(most, w.quanta);
-    FIRN_CHECK(w.quanta == 0 ||
+    most = std::max(most, w.chunks);
+    FIRN_CHECK(w.chunks == 0 ||
                    (w.state == waiting && w.first == leader->first && w.layer == leader->layer &&
                     w.backward == leader->backward && w.numbers == leader->numbers),
                op(), kSameLayers,
-               "the quanta of rank {} and rank {} are at different layers that normalise the batch",
-               r, leader - told.begin());
+               "the chunks of rank {} and rank {} are at different layers that normalise the batch",
+               r, leader - reported.begin());
   }
 
   const std::int64_t row = leader->numbers;
@@ -190,23 +187,23 @@ bool InterleavedQuanta::exchange(bool waits, bool has_failed, std::vector<Number
   peers()->all_gather(here, there);
   all.clear();
   for (std::int64_t r = 0; r < ranks; ++r)
-    for (std::int64_t q = 0; q < told[static_cast<std::size_t>(r)].quanta; ++q) {
+    for (std::int64_t q = 0; q < told[static_cast<std::size_t>(r)].chunks; ++q) {
       const double* const from = there.view().as<double>() + (r * most + q) * row;
       all.emplace_back(from, from + row);
     }
   return true;
 }
 
-void InterleavedQuanta::run(const std::function<void(std::int64_t)>& compute,
+void InterleavedChunks::run(const std::function<void(std::int64_t)>& compute,
                             const std::function<void(std::int64_t)>& ended) {
   // Unwind the chunks while the objects that they refer to are alive.
   struct Unwind {
-    std::vector<Quantum>& quanta;
+    std::vector<Chunk>& chunks;
     void operator()() const noexcept {
-      for (Quantum& q : quanta) q.coroutine.reset();
+      for (Chunk& q : chunks) q.coroutine.reset();
     }
     ~Unwind() { (*this)(); }
-  } const unwind{quanta_};
+  } const unwind{chunks_};
   std::vector<Numbers> all;
   for (bool waits = true; waits;) {
     std::exception_ptr failure;
@@ -225,8 +222,8 @@ void InterleavedQuanta::run(const std::function<void(std::int64_t)>& compute,
     if (failure) std::rethrow_exception(failure);
     if (!waits) return;
     ++serial_;
-    if (quanta_.empty()) continue;
-    const Quantum& first = quanta_.front();
+    if (chunks_.empty()) continue;
+    const Chunk& first = chunks_.front();
     result_ =
         std::make_shared<const Numbers>(runtime::dry_run() ? first.numbers : (*first.combine)(all));
   }

@@ -14,45 +14,45 @@
 #include "autograd/batch_parts.h"
 #include "autograd/peers.h"
 #include "base/thread/coroutine.h"
-#include "kernels/math/seed.h"
+#include "kernels/math/loss_sums.h"
 #include "optim/impl.h"
 #include "optim/store/gradient_ledger.h"
 
 namespace firn::optim {
 
-class InterleavedQuanta final : public autograd::BatchParts {
+class InterleavedChunks final : public autograd::BatchParts {
  public:
-  /// `quanta` is the number of chunks that this rank computes. All ranks of the optimizer construct
+  /// `chunks` is the number of chunks that this rank computes. All ranks of the optimizer construct
   /// one of these objects. `why_alone` says why chunks cannot wait for each other in this batch, or
-  /// is null. `in_quantum` is kept for each chunk: it is true while its backward pass runs.
-  InterleavedQuanta(OptimizerImpl& impl, bool& in_quantum, std::int64_t quanta,
+  /// is null. `in_chunk` is kept for each chunk: it is true while its backward pass runs.
+  InterleavedChunks(OptimizerImpl& impl, bool& in_chunk, std::int64_t chunks,
                     const char* why_alone);
-  InterleavedQuanta(const InterleavedQuanta&) = delete;
-  InterleavedQuanta& operator=(const InterleavedQuanta&) = delete;
+  InterleavedChunks(const InterleavedChunks&) = delete;
+  InterleavedChunks& operator=(const InterleavedChunks&) = delete;
 
   /// Calls compute(i) for each chunk of this rank, and ended(i) after a chunk that has waited for
   /// no other. All ranks make this call. If one of them fails, all throw.
   void run(const std::function<void(std::int64_t i)>& compute,
            const std::function<void(std::int64_t i)>& ended);
   /// Returns true if a chunk has waited for the others. Then all chunks of this rank are under way.
-  bool met() const noexcept { return met_; }
+  bool exchanged() const noexcept { return exchanged_; }
   /// Makes the gradients of chunk i go to these arenas, until the call with none.
   void collect_into(std::int64_t i, std::vector<Tensor> place);
 
-  std::shared_ptr<const Numbers> meet(const Place& place, Numbers numbers,
-                                      const Combine& combine) override;
-  std::int64_t meetings() const noexcept override { return serial_; }
+  std::shared_ptr<const Numbers> exchange(const Place& place, Numbers numbers,
+                                          const Combine& combine) override;
+  std::int64_t exchanges() const noexcept override { return serial_; }
   double unit() const noexcept override;
-  bool is_first() const noexcept override { return turn_ == 0; }
+  bool is_first() const noexcept override { return current_ == 0; }
 
  private:
   /// A chunk, and the optimizer's state of its backward pass while it waits.
-  struct Quantum {
+  struct Chunk {
     std::unique_ptr<Coroutine> coroutine;
     bool waits = false;
     Phase phase = Phase::collecting;
-    bool in_quantum = false;
-    math::SeedSums sums = {};
+    bool in_chunk = false;
+    math::LossSums sums = {};
     GradientLedger::Place ledger = {};
     std::vector<Tensor> place;
     // Layer that it waits at.
@@ -62,15 +62,15 @@ class InterleavedQuanta final : public autograd::BatchParts {
   };
   /// The record that a rank sends to the others when its chunks wait or have ended.
   struct Word {
-    std::int64_t state, first, layer, backward, numbers, quanta;
+    std::int64_t state, first, layer, backward, numbers, chunks;
   };
 
   /// Resumes each chunk until it waits or ends. Returns true if they wait. Throws Error unless all
   /// of them wait at the same layer, or all have ended.
   bool go_on(const std::function<void(std::int64_t i)>& compute,
              const std::function<void(std::int64_t i)>& ended);
-  void begin_turn(Quantum& quantum);
-  void end_turn(Quantum& quantum);
+  void begin_micro_step(Chunk& chunk);
+  void end_turn(Chunk& chunk);
   void require_same_place() const;
   /// Exchanges the numbers of all ranks' chunks. Returns true if chunks of any rank wait. Throws on
   /// every rank if one has failed, or waits at another layer.
@@ -79,12 +79,12 @@ class InterleavedQuanta final : public autograd::BatchParts {
   const autograd::Peers* peers() const noexcept;
 
   OptimizerImpl& impl_;
-  bool& in_quantum_;
+  bool& in_chunk_;
   const char* why_alone_;
-  std::vector<Quantum> quanta_;
-  std::int64_t turn_ = 0;
+  std::vector<Chunk> chunks_;
+  std::int64_t current_ = 0;
   std::int64_t serial_ = 0;  ///< exchanges so far
-  bool met_ = false;
+  bool exchanged_ = false;
   std::shared_ptr<const Numbers> result_;
   std::vector<const void*> layers_;  ///< in the order of first use, so ranks agree on the numbers
 };

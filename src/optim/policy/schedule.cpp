@@ -135,9 +135,9 @@ std::string Schedule::describe() const {
     }
     out += words(s, std::abs(reached - s.from) <= 1e-12 * s.from);
     // Add the duration, unless the description already states it.
-    const bool told =
+    const bool reported =
         s.kind == Kind::linear || s.kind == Kind::cosine || s.kind == Kind::polynomial;
-    if (!last && !(told && holds == s.length)) out += fmt::format(" for {}", steps_of(holds));
+    if (!last && !(reported && holds == s.length)) out += fmt::format(" for {}", steps_of(holds));
     reached = math::piece_at(s, holds);
   }
   return out;

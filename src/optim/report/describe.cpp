@@ -54,7 +54,7 @@ std::string settings_of(const OptimizerImpl& impl) {
   if (o.clip_value > 0) out += fmt::format(", clip value {:.6g}", o.clip_value);
   if (o.clip_norm > 0) out += fmt::format(", clip norm {:.6g}", o.clip_norm);
   if (o.maximize) out += ", maximizing";
-  if (o.exact.quantum > 0) out += fmt::format(", exact in quanta of {}", o.exact.quantum);
+  if (o.exact.chunk > 0) out += fmt::format(", exact in quanta of {}", o.exact.chunk);
   if (o.ema > 0) out += fmt::format(", average of weights {:.6g}", o.ema);
   return out;
 }

@@ -46,8 +46,8 @@ std::vector<GradientHealth> gradient_health(const Optimizer& optimizer, DType dt
   const ParamStore& store = OptimizerAccess::impl(optimizer).store;
   FIRN_CHECK(dtype == DType::f16 || dtype == DType::bf16, store.op(), "ask for f16 or bf16",
              "the health of gradients as {} is not known", dtype);
-  FIRN_CHECK(!store.gradients_divided(), store.op(), "set DistributeOptions::zero to 1",
-             "gradients are divided over ranks, and each has a part alone");
+  FIRN_CHECK(!store.gradients_sharded(), store.op(), "set DistributeOptions::zero to 1",
+             "gradients are sharded over ranks, and each rank has its shard alone");
   const Limits limits = dtype == DType::f16 ? Limits{0x1p-14, 0x1p-25, max_of(dtype)}
                                             : Limits{0x1p-126, 0x1p-134, max_of(dtype)};
   const math::StepState s = store.read_state();

@@ -26,7 +26,7 @@ void note_loss_scale(const OptimizerImpl& impl, const StepReport& report) try {
 
 }  // namespace
 
-void tell_listener(OptimizerImpl& impl, const StepReport& report) {
+void notify_listener(OptimizerImpl& impl, const StepReport& report) {
   if (runtime::recording_spans() && impl.policy.scale.scaled && !runtime::dry_run() &&
       !impl.hooks.capturing()) [[unlikely]]
     note_loss_scale(impl, report);

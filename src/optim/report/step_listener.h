@@ -24,6 +24,6 @@ class StepListener {
 };
 
 /// Passes the report of the cycle that has ended to the listener.
-void tell_listener(OptimizerImpl& impl, const StepReport& report);
+void notify_listener(OptimizerImpl& impl, const StepReport& report);
 
 }  // namespace firn::optim

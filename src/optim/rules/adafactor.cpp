@@ -36,9 +36,9 @@ Tensor root_mean_square(const Tensor& x) {
 
 void at_least(double low, const Tensor& x) { binary(BinaryOp::maximum, x, number(low, x), x); }
 
-class AdafactorWhole final : public WholeRule {
+class AdafactorRule final : public NonElementwiseRule {
  public:
-  explicit AdafactorWhole(const AdafactorOptions& o) : options_(o) {}
+  explicit AdafactorRule(const AdafactorOptions& o) : options_(o) {}
 
   std::vector<State> states(const NamedTensor& parameter, const std::string&) const override {
     const Shape& shape = parameter.tensor.shape();
@@ -62,7 +62,7 @@ class AdafactorWhole final : public WholeRule {
             {"weight_decay", options_.weight_decay}};
   }
 
-  void compute(const WholeStep& s) const override {
+  void compute(const NonElementwiseStep& s) const override {
     const AdafactorOptions& o = options_;
     const double eps1 = o.eps1.value_or(s.weight.dtype() == DType::f64 ? 0x1p-52 : 0x1p-23);
     const Tensor step = root_mean_square(s.weight);
@@ -89,7 +89,7 @@ class AdafactorWhole final : public WholeRule {
 
  private:
   /// Returns the estimate of g^2 from the new states, in the gradient's memory order.
-  Tensor variance(const WholeStep& s, double eps1) const {
+  Tensor variance(const NonElementwiseStep& s, double eps1) const {
     const Tensor& g = s.gradient;
     const Tensor intake = binary(BinaryOp::pow, s.t, number(options_.beta2_decay, s.t));
     const Tensor v = empty({g.numel()}, g.dtype(), g.device()).as_strided(g.shape(), g.strides());
@@ -129,7 +129,7 @@ struct RuleOf<AdafactorOptions> {
   static GroupSetup setup(const AdafactorOptions& o) {
     check(o);
     GroupSetup out{.parameters = {}, .rule = math::Replace{}};
-    out.whole = std::make_shared<const AdafactorWhole>(o);
+    out.whole = std::make_shared<const AdafactorRule>(o);
     return out;
   }
 };

@@ -41,9 +41,9 @@ void require_like(const Tensor& got, const Tensor& like, const std::string& what
              to_string(like.dtype()), to_string(like.device()));
 }
 
-class CustomWhole final : public WholeRule {
+class CustomRule final : public NonElementwiseRule {
  public:
-  explicit CustomWhole(const CustomOptions& options) : options_(options) {}
+  explicit CustomRule(const CustomOptions& options) : options_(options) {}
 
   std::vector<State> states(const NamedTensor& parameter, const std::string& label) const override {
     std::vector<State> out;
@@ -63,7 +63,7 @@ class CustomWhole final : public WholeRule {
     return fmt::format("weight_decay {}", options_.weight_decay);
   }
 
-  void compute(const WholeStep& s) const override {
+  void compute(const NonElementwiseStep& s) const override {
     const Stream stream = current_stream(s.weight.device());
     CustomInput in{.weight = s.weight,
                    .gradient = s.gradient,
@@ -108,7 +108,7 @@ struct RuleOf<CustomOptions> {
   static GroupSetup setup(const CustomOptions& o) {
     check(o);
     return {
-        .parameters = {}, .rule = math::Replace{}, .whole = std::make_shared<const CustomWhole>(o)};
+        .parameters = {}, .rule = math::Replace{}, .whole = std::make_shared<const CustomRule>(o)};
   }
 };
 

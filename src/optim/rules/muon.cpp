@@ -67,9 +67,9 @@ Tensor orthogonal(const Tensor& u, std::int64_t steps) {
   return x;
 }
 
-class MuonWhole final : public WholeRule {
+class MuonRule final : public NonElementwiseRule {
  public:
-  explicit MuonWhole(const MuonOptions& o) : options_(o) {}
+  explicit MuonRule(const MuonOptions& o) : options_(o) {}
 
   std::vector<State> states(const NamedTensor& parameter, const std::string& label) const override {
     const int rank = parameter.tensor.rank();
@@ -92,7 +92,7 @@ class MuonWhole final : public WholeRule {
     return {{"momentum", options_.momentum}, {"weight_decay", options_.weight_decay}};
   }
 
-  void compute(const WholeStep& s) const override {
+  void compute(const NonElementwiseStep& s) const override {
     const Size size = size_of_matrix(s.weight.shape());
     const double mu = options_.momentum;
     const Tensor gradient = line(s.gradient), weight = line(s.weight);
@@ -157,7 +157,7 @@ struct RuleOf<MuonOptions> {
   static GroupSetup setup(const MuonOptions& o) {
     check(o);
     GroupSetup out{.parameters = {}, .rule = math::Replace{}};
-    out.whole = std::make_shared<const MuonWhole>(o);
+    out.whole = std::make_shared<const MuonRule>(o);
     out.other = math::Adam{o.beta1, o.beta2, o.eps, o.adamw_weight_decay, true};
     out.other_lr_scale = o.adamw_lr_scale;
     out.other_name = "AdamW";

@@ -93,15 +93,15 @@ std::string ParamStore::unheld() const {
 std::vector<Tensor> ParamStore::averages(const autograd::Peers* peers) const {
   std::vector<Tensor> out, wholes;
   for (const Arena& a : arenas_)
-    wholes.push_back(divided() && a.ema.defined() ? gather(a, a.ema, 1, *peers) : a.ema);
+    wholes.push_back(sharded() && a.ema.defined() ? gather(a, a.ema, 1, *peers) : a.ema);
   for (const Parameter& p : parameters_)
     if (const Tensor& ema = wholes[p.arena]; ema.defined()) out.push_back(slice(ema, p));
   return out;
 }
 
 Tensor ParamStore::gradient(std::size_t i) const {
-  FIRN_CHECK(!gradients_divided(), op_, "set DistributeOptions::zero to 1",
-             "gradients are divided over ranks, and each has a part alone");
+  FIRN_CHECK(!gradients_sharded(), op_, "set DistributeOptions::zero to 1",
+             "gradients are sharded over ranks, and each rank has its shard alone");
   const Parameter& p = parameters_[i];
   return ledger_.received(i) ? slice(arenas_[p.arena].grad, p) : Tensor();
 }
@@ -115,7 +115,7 @@ std::vector<Tensor> ParamStore::gradients() const {
 void ParamStore::zero_missing_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& gradient = parameters_[i].gradient;
-    if (ledger_.take_stale(i) && !gradients_divided())
+    if (ledger_.take_stale(i) && !gradients_sharded())
       zero_bytes(gradient.impl()->data(), device_, gradient.bytes());
   }
 }
@@ -148,7 +148,7 @@ std::vector<Tensor> ParamStore::copy_gradients(const std::vector<Tensor>* memory
   std::vector<Tensor> out;
   for (const Arena& a : arenas_) {
     Tensor& copy = out.emplace_back();
-    if (!gradients_divided() &&  // other ranks may have received some
+    if (!gradients_sharded() &&  // other ranks may have received some
         std::none_of(a.parameters.begin(), a.parameters.end(),
                      [this](std::size_t i) { return ledger_.received(i); }))
       continue;
@@ -167,7 +167,7 @@ std::vector<Tensor> ParamStore::reserve_rows(std::int64_t rows) const {
 
 void ParamStore::store_gradient(const Tensor& value, std::span<const Tensor> arenas,
                                 std::size_t i) const {
-  if (!gradients_divided())
+  if (!gradients_sharded())
     return kernels::copy(value.to(device_).view(), gradient_in(arenas, i).mutable_view(), stream());
   const Parameter& p = parameters_[i];
   const Run& run = run_of(arenas_[p.arena], p);
@@ -214,14 +214,14 @@ std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zer
       if (kept.defined()) out.push_back(entry_of(prefix + name, a, p, kept, unit, peers));
     };
     out.push_back(weight_entry(i));
-    if (gradients_divided())
+    if (gradients_sharded())
       add("gradient", a.grad);
     else
       out.push_back({prefix + "gradient", slice(a.grad, p)});
     add("master", a.master);
     add("ema", a.ema);
-    const int ranks = divided() ? static_cast<int>(a.runs.front().bounds.size()) - 1 : 0;
-    for (StateEntry& s : whole_.states_of(i, divided() ? owner_of(a, p) : 0, ranks)) {
+    const int ranks = sharded() ? static_cast<int>(a.runs.front().bounds.size()) - 1 : 0;
+    for (StateEntry& s : non_elementwise_.states_of(i, sharded() ? owner_of(a, p) : 0, ranks)) {
       s.name = prefix + s.name;
       out.push_back(std::move(s));
     }

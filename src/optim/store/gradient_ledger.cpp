@@ -13,7 +13,7 @@ GradientLedger::GradientLedger(std::string op, std::vector<Ref<autograd::Leaf>> 
     : op_(std::move(op)),
       leaves_(std::move(leaves)),
       noted_(leaves_.size()),
-      told_(leaves_.size()),
+      reported_(leaves_.size()),
       stale_(leaves_.size()),
       flags_(zeros({static_cast<std::int64_t>(leaves_.size())}, DType::u8, device)),
       version_(flags_.storage()->version()) {}
@@ -52,22 +52,23 @@ bool GradientLedger::take_stale(std::size_t i) noexcept {
   return !received(i) && std::exchange(stale_[i], 0) != 0;
 }
 
-bool GradientLedger::tell_device(const kernels::StepMemory& memory, Stream stream) {
-  const auto agrees = [](std::uint32_t n, std::uint8_t told) { return (n > 0) == told; };
-  if (std::equal(noted_.begin(), noted_.end(), told_.begin(), agrees)) return false;
+bool GradientLedger::report_to_device(const kernels::StepMemory& memory, Stream stream) {
+  const auto agrees = [](std::uint32_t n, std::uint8_t reported) { return (n > 0) == reported; };
+  if (std::equal(noted_.begin(), noted_.end(), reported_.begin(), agrees)) return false;
   std::vector<std::uint8_t> flags = noted();
   kernels::optim_set_touched(memory, flags, stream);
-  told_ = std::move(flags);
+  reported_ = std::move(flags);
   return true;
 }
 
 bool GradientLedger::adopt() {
   if (flags_.storage()->version() == version_) return false;
   version_ = flags_.storage()->version();
-  copy_bytes(told_.data(), Device::cpu(), flags_.impl()->data(), flags_.device(), told_.size());
+  copy_bytes(reported_.data(), Device::cpu(), flags_.impl()->data(), flags_.device(),
+             reported_.size());
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     if (received(i)) stale_[i] = 1;  // matters only once it has received none
-    leaves_[i]->touched = noted_[i] = told_[i] != 0;
+    leaves_[i]->touched = noted_[i] = reported_[i] != 0;
   }
   return true;
 }
@@ -82,7 +83,7 @@ GradientLedger::Counts GradientLedger::contributions() const {
 void GradientLedger::put_back(const Counts& contributions) noexcept {
   for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->touched = contributions[i];
   note();
-  std::fill(told_.begin(), told_.end(), std::uint8_t{0xff});  // unlike any flag
+  std::fill(reported_.begin(), reported_.end(), std::uint8_t{0xff});  // unlike any flag
 }
 
 GradientLedger::Place GradientLedger::exchange(const Place& next) {

@@ -55,9 +55,9 @@ class GradientLedger {
 
   /// Writes the noted counts to the flags. Returns false, without a launch, if the flags hold them
   /// already.
-  bool tell_device(const kernels::StepMemory& memory, Stream stream);
+  bool report_to_device(const kernels::StepMemory& memory, Stream stream);
   /// Notes that a replayed graph has written the flags.
-  void assume_told() { told_ = noted(); }
+  void assume_reported() { reported_ = noted(); }
   /// Reads the flags if they were written from outside, as part of a state that was copied in.
   /// Returns true if they were.
   bool adopt();
@@ -91,8 +91,8 @@ class GradientLedger {
 
   std::string op_;
   std::vector<Ref<autograd::Leaf>> leaves_;
-  Counts noted_;                    ///< Leaf::touched at the last note()
-  std::vector<std::uint8_t> told_;  ///< contents of flags_
+  Counts noted_;                        ///< Leaf::touched at the last note()
+  std::vector<std::uint8_t> reported_;  ///< contents of flags_
   std::vector<std::uint8_t> stale_;
   Tensor flags_;
   std::uint32_t version_ = 0;  ///< version of flags_ at the last adopt()

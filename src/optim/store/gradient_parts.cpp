@@ -6,7 +6,7 @@
 #include "firn/memory/labels.h"
 #include "kernels/copy.h"
 #include "optim/store/bucket_size.h"
-#include "optim/store/division.h"
+#include "optim/store/sharding.h"
 
 namespace firn::optim {
 

@@ -5,8 +5,8 @@
 
 #include "firn/memory/labels.h"
 #include "kernels/copy.h"
-#include "optim/store/division.h"
 #include "optim/store/param_store.h"
+#include "optim/store/sharding.h"
 #include "runtime/offload/offload.h"
 
 namespace firn::optim {
@@ -111,9 +111,9 @@ Tensor ParamStore::state_memory(Owner owner, DType dtype, std::int64_t elements)
                      {elements}, Strides{1}, 0, dtype)));
 }
 
-WholeUpdates ParamStore::set_up_whole(const std::vector<Arena>& arenas,
-                                      const std::vector<kernels::OptimizerArena>& views) const {
-  WholeUpdates out;
+NonElementwiseUpdates ParamStore::set_up_non_elementwise(
+    const std::vector<Arena>& arenas, const std::vector<kernels::OptimizerArena>& views) const {
+  NonElementwiseUpdates out;
   std::vector<std::size_t> first_run{0};  // first run of each arena, among the views
   for (const Arena& a : arenas) first_run.push_back(first_run.back() + a.runs.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

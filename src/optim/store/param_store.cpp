@@ -42,7 +42,7 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
   lay_out();
   allocate_arenas();
   allocate_step();
-  whole_ = set_up_whole(arenas_, views_);
+  non_elementwise_ = set_up_non_elementwise(arenas_, views_);
   if (is_schedule_free(arenas_.front().rule)) modes_ = std::make_unique<Modes>(*this);
   try {
     for (Parameter& p : parameters_) move_in(p);

@@ -21,8 +21,8 @@
 #include "firn/optim/step_options.h"
 #include "kernels/optim.h"
 #include "optim/store/gradient_ledger.h"
+#include "optim/store/non_elementwise.h"
 #include "optim/store/state_entry.h"
-#include "optim/store/whole.h"
 
 namespace firn::optim {
 
@@ -34,7 +34,7 @@ struct GroupSetup {
   double lr_scale = 1;
   kernels::UpdateRule other = {};
   std::function<bool(const NamedTensor&)> fits = {};
-  WholeRulePtr whole = {};
+  NonElementwiseRulePtr whole = {};
   double other_lr_scale = 1;    ///< further factor for parameters with `other`
   std::string other_name = {};  ///< name of `other`, if it is an optimizer of its own
 };
@@ -89,7 +89,7 @@ class ParamStore {
   /// Returns the arenas for the update. If states are sharded, these cover this rank's shard, and
   /// only they have states.
   std::span<const kernels::OptimizerArena> update_arenas() const noexcept {
-    return divided() ? update_views_ : views_;
+    return sharded() ? update_views_ : views_;
   }
   kernels::StepMemory memory() const;
   const Tensor& step_state() const noexcept { return step_state_; }
@@ -97,7 +97,7 @@ class ParamStore {
   GradientLedger& ledger() noexcept { return ledger_; }
   const GradientLedger& ledger() const noexcept { return ledger_; }
   /// Returns the parameters whose rules are not elementwise.
-  const WholeUpdates& whole() const noexcept { return whole_; }
+  const NonElementwiseUpdates& non_elementwise() const noexcept { return non_elementwise_; }
 
   // ---- The weights ----
 
@@ -209,19 +209,19 @@ class ParamStore {
 
   // ---- Sharded state (division.cpp) ----
 
-  bool divided() const noexcept { return !update_views_.empty(); }
+  bool sharded() const noexcept { return !update_views_.empty(); }
   /// Returns true if gradients are sharded too: outside of backward passes a rank has only its
   /// shard.
-  bool gradients_divided() const noexcept { return !buckets_.empty(); }
+  bool gradients_sharded() const noexcept { return !buckets_.empty(); }
   /// Returns true if weights are sharded too: a parameter has memory only while it is gathered
   /// (src/dist/step/gathered.h).
-  bool weights_divided() const noexcept { return weights_divided_; }
-  struct Division;
+  bool weights_sharded() const noexcept { return weights_sharded_; }
+  struct Sharding;
   /// Prepares what this rank keeps when state is sharded over `ranks`, from stage 2 on gradients
   /// too, and in stage 3 weights. Throws Error if that is impossible, and changes nothing.
-  std::shared_ptr<Division> prepare_division(int stage, int rank, int ranks) const;
+  std::shared_ptr<Sharding> prepare_division(int stage, int rank, int ranks) const;
   /// Keeps the prepared shards and gives the rest back in `division`.
-  void divide(Division& division) noexcept;
+  void divide(Sharding& sharding) noexcept;
   /// Gathers the weights on all ranks, after each has updated its shard.
   void gather_weights(const autograd::Peers& peers) const;
   /// Gathers a flat tensor on all ranks, each of which has the part between its bounds.
@@ -310,8 +310,8 @@ class ParamStore {
           lr_scale(is_first ? g.lr_scale : g.lr_scale * g.other_lr_scale) {}
     DType dtype;
     kernels::UpdateRule rule;
-    WholeRulePtr whole;  ///< null: the rule is elementwise
-    bool of_first_rule;  ///< true for its group's `rule`, false for `other`
+    NonElementwiseRulePtr whole;  ///< null: the rule is elementwise
+    bool of_first_rule;           ///< true for its group's `rule`, false for `other`
     double lr_scale;
     std::int64_t elements = 0;
     std::vector<std::size_t> parameters;
@@ -341,8 +341,8 @@ class ParamStore {
   static std::int64_t unit_of(const Arena& arena) noexcept;
   /// Allocates [elements] of zeros, in the memory that StoreOptions::memory names.
   Tensor state_memory(Owner owner, DType dtype, std::int64_t elements) const;
-  WholeUpdates set_up_whole(const std::vector<Arena>& arenas,
-                            const std::vector<kernels::OptimizerArena>& views) const;
+  NonElementwiseUpdates set_up_non_elementwise(
+      const std::vector<Arena>& arenas, const std::vector<kernels::OptimizerArena>& views) const;
   /// Makes the tables of the run's kept elements.
   void make_tables(const Arena& arena, Run& run) const;
   /// Makes OptimizerArena::chunk_order for a run that is a whole arena. Null if the chunks have the
@@ -414,11 +414,11 @@ class ParamStore {
   std::vector<Ref<Storage>> norm_tables_;              ///< tables of views_, if state is sharded
   Ref<Storage> partials_, update_partials_;            ///< norms of views_, of update_views_
   std::vector<Bucket> buckets_;                        ///< empty: gradients are not sharded
-  bool weights_divided_ = false;
+  bool weights_sharded_ = false;
   Tensor step_state_, counts_, schedule_, scaler_, ticket_;
   std::optional<PinnedMemory> watch_;  ///< holds a math::StepOutcome; on devices only
   GradientLedger ledger_;
-  WholeUpdates whole_;
+  NonElementwiseUpdates non_elementwise_;
   std::unique_ptr<Modes> modes_;  ///< null: the weights have one set of values
 };
 

@@ -78,7 +78,7 @@ void check_scaler(const std::string& op, const math::ScalerState& s) {
 
 /// Checks the sums of the cycle's backward passes. A loss or weight that is not finite is allowed:
 /// the step will skip it.
-void check_sums(const std::string& op, const math::SeedSums& s) {
+void check_sums(const std::string& op, const math::LossSums& s) {
   constexpr const char* kName = "step_state";
   require_count(op, kName, "the number of micro-steps", s.micro_steps);
   require_power(op, kName, "the unit of the gradients", s.unit);

@@ -94,7 +94,7 @@ void Storage::bump_version(const char* op) noexcept {
 
 void Storage::record_use(Stream stream) {
   if (block_) return block_->record_use(stream);
-  if (memory_.data() && !memory_.lent() && device_.is_cuda() && stream.device == device_)
+  if (memory_.data() && !memory_.borrowed() && device_.is_cuda() && stream.device == device_)
     memory::record_use(data_, stream);
 }
 
@@ -117,9 +117,9 @@ void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   block_ = std::move(block);
 }
 
-void Storage::lend(StorageLender* lender) noexcept {
+void Storage::set_provider(StorageProvider* provider) noexcept {
   go();
-  lender_ = lender;
+  provider_ = provider;
 }
 
 void Storage::come(Ref<Storage> block, std::size_t offset) noexcept {
@@ -142,10 +142,10 @@ void Storage::fetch() {
                "a tensor that was made in a plan has no memory after it");
     return;
   }
-  FIRN_CHECK(lender_, "Tensor::view",
+  FIRN_CHECK(provider_, "Tensor::view",
              "keep the optimizer as long as the model, and save the run before",
-             "a weight that was divided over ranks has lost its optimizer, and its values");
-  lender_->fetch(*this);
+             "a weight that was sharded over ranks has lost its optimizer, and its values");
+  provider_->fetch(*this);
 }
 
 void Storage::give_back() noexcept {

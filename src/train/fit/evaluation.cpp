@@ -6,7 +6,7 @@
 #include "firn/metrics/mean_loss.h"
 #include "firn/ops/losses.h"
 #include "firn/optim/ema.h"
-#include "firn/optim/whole_weights.h"
+#include "firn/optim/gathered_weights.h"
 #include "firn/runtime/spans.h"
 #include "nn/tree.h"
 #include "optim/inside.h"
@@ -18,7 +18,7 @@ void validate_into(EpochReport& report, const Parts& parts, const Objective& obj
                    const FitOptions& options) {
   const dist::Group& group = options.validate->options().group;
   // A rank without samples calls no module, so sharded weights are gathered before.
-  std::deque<optim::WholeWeights> whole;
+  std::deque<optim::GatheredWeights> whole;
   if (group.size() > 1)
     for (const auto& optimizer : parts.optimizers) whole.emplace_back(optimizer.object);
   for (const auto& metric : options.metrics) metric->reset();

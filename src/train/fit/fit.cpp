@@ -35,10 +35,10 @@ void require_samples_of_each(const data::Loader& loader) {
   const std::int64_t whole = std::min(o.batch, loader.samples());
   for (const std::int64_t batch : {whole, o.batch > 0 ? loader.samples() % o.batch : 0}) {
     const int last = o.group.size() - 1;
-    FIRN_CHECK(batch == 0 || share_of(batch, last, o.group.size(), o.quantum).size() > 0, kOp,
+    FIRN_CHECK(batch == 0 || share_of(batch, last, o.group.size(), o.chunk).size() > 0, kOp,
                "set drop_last, or choose a batch that leaves each rank samples, also of the last "
                "one of an epoch",
-               "rank {} has no samples of a batch of {}, and with divided weights every rank needs "
+               "rank {} has no samples of a batch of {}, and with sharded weights every rank needs "
                "some",
                last, batch);
   }
@@ -69,12 +69,12 @@ FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const Fi
 FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
               const LossFunction& loss, const FitOptions& options) try {
   FIRN_CHECK(loss, kOp, "give a function of a batch", "there is no loss");
-  const bool exact = optim::options_of(optimizer).exact.quantum > 0;
+  const bool exact = optim::options_of(optimizer).exact.chunk > 0;
   const bool sharded = optim::weights_sharded(optimizer);
   FIRN_CHECK(options.micro_batch || (!exact && !sharded), kOp,
-             "give micro_batch, and the loader the same quantum",
+             "give micro_batch, and the loader the same chunk",
              "{} needs whole batches, which run_batch() cuts",
-             exact ? "exact mode" : "an optimizer whose weights ranks divide");
+             exact ? "exact mode" : "an optimizer whose weights are sharded");
   FIRN_CHECK(!options.micro_batch || optimizer.cycle_length() == 1, kOp,
              "let the loader's batch be what a step takes",
              "micro_batch makes a step of each batch, and the optimizer accumulates {}",

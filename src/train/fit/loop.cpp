@@ -224,7 +224,7 @@ void FitLoop::write(const Record& record) {
   log_.write(record);
 }
 
-void FitLoop::tell_steps() {
+void FitLoop::report_steps() {
   const auto steps = std::exchange(steps_, {});
   for (const auto& [i, report] : steps) {
     const std::string& name = parts_.optimizers[i].name;
@@ -264,7 +264,7 @@ std::optional<Ended> FitLoop::reason_to_end() const {
 bool FitLoop::after_batch(std::int64_t samples) {
   at_.samples += samples;
   trained_ += samples;
-  tell_steps();
+  report_steps();
   note_memory();
   if (options_.callbacks.on_batch) options_.callbacks.on_batch(*this);
   const auto end = reason_to_end();
@@ -306,7 +306,7 @@ bool FitLoop::train(EpochReport& report) {
   step_memory_.drop();
   if (whole) {
     for (const auto& optimizer : parts_.optimizers) optimizer.object.get().flush(options_.partial);
-    tell_steps();
+    report_steps();
   }
   report.seconds = seconds_between(start, Clock::now()) - saving_within_;
   report.data_seconds = feed_.seconds() - data_before;

@@ -53,7 +53,7 @@ class FitLoop final : public Loop {
   /// If steps are recorded, adds the record of the memory of one step.
   void note_memory();
   /// Logs the steps since the last call, and calls on_step for them.
-  void tell_steps();
+  void report_steps();
   /// Returns the reason to end training now, or nullopt; all ranks get the same answer.
   std::optional<Ended> reason_to_end() const;
   /// Sets the report's values of the optimizers, and evaluates.

@@ -78,7 +78,7 @@ void finish(NcclLaunch& launch) {
   if (launch.ended || --launch.left > 0) return;
   launch.ended = true;
   launch.done.completed = 1;
-  tell_waiting();
+  notify_waiting();
 }
 
 bool can_go(const NcclPart& part) { return !part.launch->ended && !part.launch->comm->stuck; }
@@ -193,7 +193,7 @@ void abandon(ncclComm_t comm) {
     }
     launch->done.completed = 1;
   }
-  tell_waiting();
+  notify_waiting();
 }
 
 }  // namespace cusim

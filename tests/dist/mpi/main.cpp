@@ -122,10 +122,10 @@ void goes_on(const Group& group) {
     throw std::runtime_error(std::string(what) + " did not fail");
   };
   for (const int zero : {0, 1, 2, 3})
-    for (const std::int64_t quantum : {0, 4}) {
+    for (const std::int64_t chunk : {0, 4}) {
       manual_seed(3);
       nn::MLP net({8, 301, 2});
-      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = quantum}});
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = chunk}});
       dist::distribute(opt, group, {.zero = zero});
       const Tensor x = randn({32, 8}), y = zeros({32}, i64);
       const auto step = [&](bool fails) {
@@ -138,7 +138,7 @@ void goes_on(const Group& group) {
       fails_on_all("run_batch()", [&] { step(true); });
       step(false);
       // Half a cycle, of which a save makes copies. A process has a limit of its own.
-      const bool half = quantum == 0 && zero == 0;
+      const bool half = chunk == 0 && zero == 0;
       if (half) opt.backward(cross_entropy(net(x), y));
       io::save_run(path, {net, opt});
       if (half) {
@@ -230,14 +230,14 @@ void loop(const Group& group) {
 }
 
 /// The weights after three steps in f16 with dropout, in exact mode or not.
-std::vector<float> trained(const Group& group, std::int64_t quantum, int zero = 0,
+std::vector<float> trained(const Group& group, std::int64_t chunk, int zero = 0,
                            bool normed = false, std::optional<bool> overlap = {}) {
   manual_seed(3);
   nn::Sequential net{nn::Linear(6, 32), nn::Dropout(0.2)};
   if (normed) net.push_back(nn::BatchNorm1d(32, {.accumulation = nn::BatchNormMode::whole_batch}));
   net.push_back(nn::Linear(32, 3));
   net.to(f16);
-  optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 1, .exact = {.quantum = quantum}});
+  optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 1, .exact = {.chunk = chunk}});
   dist::distribute(opt, group, {.zero = zero, .overlap = overlap});
   for (const std::int64_t n : {40, 21, 3}) {
     const Tensor x = randn({n, 6}).to(f16), y = zeros({n}, i64);
@@ -268,7 +268,7 @@ std::size_t state_of(const Group& group, int zero) {
   const std::size_t kept = now_kept() - before;
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::size_t states = 4 * 16 * (96 * 96 + 96);  // four of 4 bytes, of four layers
-  // Beside them: tables, and what the exchange needs.
+  // Overlap them: tables, and what the exchange needs.
   if (zero > 0 && kept > whole - states + states / ranks + 8 * 4 * 64 + 8192)
     throw std::runtime_error("zero: a rank keeps " + std::to_string(kept) + " bytes of " +
                              std::to_string(whole));
@@ -289,7 +289,7 @@ void save_and_load(const Group& group) {
   for (int i = 0; i < 3; ++i) {  // of one state, of divided state by offset, and by messages
     manual_seed(3);
     nn::MLP net({8, 301, 2});
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 4}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = 4}});
     dist::distribute(opt, group, {.zero = i == 0 ? 0 : 3});
     const Tensor x = randn({32, 8}), y = zeros({32}, i64);
     const auto step = [&] {
@@ -329,8 +329,8 @@ void run_training(const Group& group) {
     if (trained(group, 0, zero) != by_threads)
       throw std::runtime_error("ranks over MPI: other bits");
   }
-  for (const std::int64_t quantum : {0, 4})
-    if (trained(group, quantum, 1) != trained(group, quantum))
+  for (const std::int64_t chunk : {0, 4})
+    if (trained(group, chunk, 1) != trained(group, chunk))
       throw std::runtime_error("zero: other bits");
   for (const int zero : {2, 3})
     if (trained(group, 4, zero) != trained(group, 4))
@@ -342,12 +342,12 @@ void run_training(const Group& group) {
     if (group.size() > 1 && state_of(group, zero) >= state_of(group, 0))
       throw std::runtime_error("zero: no less memory");
   // Processes have allocators of their own, so a rank's peak can be compared with its plan.
-  for (const std::int64_t quantum : {0, 4})
+  for (const std::int64_t chunk : {0, 4})
     for (const int zero : {0, 2, 3}) {
-      if (quantum == 0 && zero == 0) continue;  // elsewhere
+      if (chunk == 0 && zero == 0) continue;  // elsewhere
       manual_seed(3);
       nn::MLP net({8, 301, 2});
-      optim::AdamW opt(net.parameters(), {}, {.exact = {.quantum = quantum}});
+      optim::AdamW opt(net.parameters(), {}, {.exact = {.chunk = chunk}});
       dist::distribute(opt, group, {.zero = zero});
       const std::int64_t n = 12 * group.size();  // as many micro-steps on each
       const Tensor x = randn({n, 8}), y = zeros({n}, i64);
@@ -361,8 +361,8 @@ void run_training(const Group& group) {
         reset_peak_memory();
         step();
         if (const std::size_t peak = memory_stats().total.peak; peak != planned)
-          throw std::runtime_error("zero " + std::to_string(zero) + ", quantum " +
-                                   std::to_string(quantum) + ": a peak of " + std::to_string(peak) +
+          throw std::runtime_error("zero " + std::to_string(zero) + ", chunk " +
+                                   std::to_string(chunk) + ": a peak of " + std::to_string(peak) +
                                    " and not " + std::to_string(planned));
       }
     }

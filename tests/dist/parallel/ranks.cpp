@@ -98,7 +98,7 @@ TEST_CASE("parallel: exchanges and their gradients are those of plain sums and s
       return a.shape() == b.shape() && values_of(a) == values_of(b);
     };
     const auto gradient = [](const Tensor& x, const Tensor& y, const Tensor& seed) {
-      backward(y, {.seed = seed});
+      backward(y, {.initial_gradient = seed});
       return x.grad();
     };
     const Shape shape = {2, 6};
@@ -173,8 +173,8 @@ std::string differ(const Group& g, Whole whole, Part part, const Tensor& x,
   const Tensor y = whole(a), z = part(b);
   expect(z, y, "result");
   const Tensor seed = numbers(y.shape(), 77, y.dtype());
-  backward(y, {.seed = seed});
-  backward(z, {.seed = seed});
+  backward(y, {.initial_gradient = seed});
+  backward(z, {.initial_gradient = seed});
   if (is_floating(x.dtype())) expect(b.grad(), a.grad(), "gradient of the input");
   const auto of_whole = whole.named_parameters(), of_part = part.named_parameters();
   if (of_whole.size() != kinds.size() || of_part.size() != kinds.size())
@@ -189,7 +189,7 @@ std::string differ(const Group& g, Whole whole, Part part, const Tensor& x,
     };
     if (values_of(own(w)) != values_of(p)) out += of_whole[i].name + " begins otherwise; ";
     expect(p.grad(), own(w.grad()), "gradient of " + of_whole[i].name);
-    if (dist::is_divided(p) != (kinds[i] != Of::all && g.size() > 1))
+    if (dist::is_sharded(p) != (kinds[i] != Of::all && g.size() > 1))
       out += of_part[i].name + " marked wrongly; ";
   }
   return out;
@@ -282,8 +282,8 @@ TEST_CASE("parallel: attention divides its heads, those of keys too") {
       const Tensor y = crosses ? whole(a, memory, to_whole) : whole(a, to_whole);
       const Tensor z = crosses ? part(b, memory, to_part) : part(b, to_part);
       const Tensor seed = numbers(y.shape(), 5);
-      backward(y, {.seed = seed});
-      backward(z, {.seed = seed});
+      backward(y, {.initial_gradient = seed});
+      backward(z, {.initial_gradient = seed});
       const auto expect = [&](const Tensor& got, const Tensor& wanted, const char* what) {
         const double d = distance(got, wanted);
         if (!(d <= 1e-13)) out += std::string(what) + ": " + std::to_string(d) + "; ";
@@ -294,13 +294,13 @@ TEST_CASE("parallel: attention divides its heads, those of keys too") {
         expect(to_part.bias.grad(), to_whole.bias.grad(), "gradient of the bias");
       // The norms of all gradients: parts of all ranks, and what every rank has.
       const auto squares = [](const Tensor& t) { return square(t.grad().to(f64)).sum(); };
-      Tensor divided = zeros({}, f64), same = zeros({}, f64), wanted = zeros({}, f64);
+      Tensor sharded = zeros({}, f64), same = zeros({}, f64), wanted = zeros({}, f64);
       for (const Tensor& p : whole.parameters()) wanted = wanted + squares(p);
       for (const Tensor& p : part.parameters())
-        (dist::is_divided(p) ? divided : same) =
-            (dist::is_divided(p) ? divided : same) + squares(p);
-      g.all_reduce(divided);
-      expect(divided + same, wanted, "gradients");
+        (dist::is_sharded(p) ? sharded : same) =
+            (dist::is_sharded(p) ? sharded : same) + squares(p);
+      g.all_reduce(sharded);
+      expect(sharded + same, wanted, "gradients");
       if (same.item() == 0 && c.options.bias) out += "the bias is divided; ";
       return out;
     });
@@ -350,14 +350,14 @@ TEST_CASE("parallel: what ranks cannot divide is an error that names the numbers
 
 TEST_CASE("parallel: a mark stays when a model is cloned, converted and frozen for a while") {
   nn::Linear layer(3, 4);
-  dist::mark_divided(layer.weight);
-  CHECK(dist::is_divided(nn::clone(layer).weight));
-  CHECK_FALSE(dist::is_divided(nn::clone(layer).bias));
+  dist::mark_sharded(layer.weight);
+  CHECK(dist::is_sharded(nn::clone(layer).weight));
+  CHECK_FALSE(dist::is_sharded(nn::clone(layer).bias));
   layer.to(f16);
   layer.set_requires_grad(false);
   layer.set_requires_grad(true);
-  CHECK(dist::is_divided(layer.weight));
-  CHECK_THROWS_AS(dist::mark_divided({}), Error);
+  CHECK(dist::is_sharded(layer.weight));
+  CHECK_THROWS_AS(dist::mark_sharded({}), Error);
 }
 
 TEST_CASE(
@@ -430,15 +430,15 @@ TEST_CASE("parallel: cross-entropy of divided classes is that of one rank, with 
         logits.set_requires_grad();
         part.set_requires_grad();
         const Loss whole = cross_entropy(logits, target, options);
-        const Loss divided = dist::vocab_parallel_cross_entropy(part, target, g, options);
+        const Loss sharded = dist::vocab_parallel_cross_entropy(part, target, g, options);
         const auto expect = [&](const Tensor& got, const Tensor& wanted, const char* what) {
           const double d = distance(got, wanted);
           if (!(d <= bound)) out += std::string(what) + ": " + std::to_string(d) + "; ";
         };
-        expect(divided.sum, whole.sum, "sum");
-        expect(divided.weight, whole.weight, "weight");
-        backward(whole.sum, {.seed = full({}, 3.0, whole.sum.dtype())});
-        backward(divided.sum, {.seed = full({}, 3.0, whole.sum.dtype())});
+        expect(sharded.sum, whole.sum, "sum");
+        expect(sharded.weight, whole.weight, "weight");
+        backward(whole.sum, {.initial_gradient = full({}, 3.0, whole.sum.dtype())});
+        backward(sharded.sum, {.initial_gradient = full({}, 3.0, whole.sum.dtype())});
         expect(part.grad(), logits.grad().slice(1, 4 * g.rank(), 4 * g.rank() + 4), "gradient");
         return out;
       });

@@ -1,4 +1,4 @@
-// Trainings whose model is divided over ranks, beside those of one rank: weights, reports,
+// Trainings whose model is sharded over ranks, beside those of one rank: weights, reports,
 // clipping, overflows, dropout.
 #include <fmt/format.h>
 
@@ -51,7 +51,7 @@ Outcome train(const Group& all, const dist::MeshSizes& sizes, DType dtype,
     out.norms.push_back(report.norm());
   }
   for (const Tensor& p : net.parameters())
-    if (!dist::is_divided(p))
+    if (!dist::is_sharded(p))
       for (const double v : values_of(p)) out.same.push_back(v);
   out.weights = copies_of(net);
   out.distance = distance_from(one, net, mesh.tp());
@@ -108,14 +108,14 @@ TEST_CASE("tensor parallel: dropout of what every rank has is the same on all ra
 
 /// One weight that is divided, and one that is not, whose gradients are given.
 struct Pair {
-  Tensor divided, whole;
+  Tensor sharded, whole;
   explicit Pair(const Group& tp)
-      : divided(full({4 / tp.size()}, 1.0).set_requires_grad()),
+      : sharded(full({4 / tp.size()}, 1.0).set_requires_grad()),
         whole(full({2}, 1.0).set_requires_grad()) {
-    dist::mark_divided(divided);
+    dist::mark_sharded(sharded);
   }
-  Tensor loss(double of_divided, double of_whole) const {
-    return (divided * of_divided).sum() + (whole * of_whole).sum();
+  Tensor loss(double of_sharded, double of_whole) const {
+    return (sharded * of_sharded).sum() + (whole * of_whole).sum();
   }
 };
 
@@ -124,7 +124,7 @@ TEST_CASE(
   const auto norms = on_ranks<std::vector<double>>(2, [](const Group& g) {
     const Mesh mesh(g, {.tp = 2});
     Pair p(g);
-    optim::SGD opt({p.divided, p.whole}, {.lr = 1}, {.clip_norm = 1});
+    optim::SGD opt({p.sharded, p.whole}, {.lr = 1}, {.clip_norm = 1});
     distribute(opt, mesh);
     // The gradient of the divided weight is 3, 3 here and 6, 6 there: 2 (9 + 36) + 2 * 4 = 98.
     // The loss is the same on both ranks, as that of a divided model.
@@ -132,7 +132,7 @@ TEST_CASE(
     const Tensor other = full({}, g.rank() == 0 ? 12.0 : 6.0);
     opt.backward(loss + other);
     const auto report = opt.step();
-    return std::vector{report.norm(), values_of(p.divided)[0], values_of(p.whole)[0]};
+    return std::vector{report.norm(), values_of(p.sharded)[0], values_of(p.whole)[0]};
   });
   const double norm = std::sqrt(98.0), clip = 1 / (norm + 1e-6);
   for (std::size_t r = 0; r < 2; ++r) {
@@ -153,7 +153,7 @@ TEST_CASE(
         const NoGrad guard;
         p.fill_(0.5);
       }
-    dist::mark_divided(part.weight);
+    dist::mark_sharded(part.weight);
     std::vector<Tensor> all = part.parameters();
     for (const Tensor& p : same.parameters()) all.push_back(p);
     optim::AdamW opt(all, {.lr = 1e-2}, {.loss_scale = optim::LossScale::dynamic({.init = 1024})});
@@ -211,22 +211,22 @@ TEST_CASE("tensor parallel: distribute() refuses what it cannot train, and names
     });
   };
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
-         optim::LAMB opt({p.whole, p.divided});
+         optim::LAMB opt({p.whole, p.sharded});
          distribute(opt, mesh);
        }))
-    CHECK(has(e, "parameter 1, [2] f32 cpu is divided over ranks, and the rule of LAMB needs"));
+    CHECK(has(e, "parameter 1, [2] f32 cpu is sharded over ranks, and the rule of LAMB needs"));
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
-         optim::Adafactor opt({p.whole, p.divided});
+         optim::Adafactor opt({p.whole, p.sharded});
          distribute(opt, mesh);
        }))
     CHECK(has(e, "the rule of Adafactor needs the whole parameter"));
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
-         optim::SGD opt({p.whole, p.divided});
+         optim::SGD opt({p.whole, p.sharded});
          distribute(opt, mesh.tp(), {.broadcast = true});
        }))
     CHECK(has(e, "this rank has a part of parameter 1"));
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
-         optim::SGD opt({p.whole}, {.lr = 1}, {.exact = {.quantum = 2}});
+         optim::SGD opt({p.whole}, {.lr = 1}, {.exact = {.chunk = 2}});
          distribute(opt, mesh);
        }))
     CHECK(has(e, "exact mode works with copies of the model"));
@@ -235,25 +235,25 @@ TEST_CASE("tensor parallel: distribute() refuses what it cannot train, and names
            const NoGrad guard;
            p.whole.fill_(2);
          }
-         optim::SGD opt({p.divided, p.whole});
+         optim::SGD opt({p.sharded, p.whole});
          distribute(opt, mesh);
        }))
     CHECK(has(e, "parameters.1.weight of rank 1 has other values than that of rank 0"));
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
-         if (mesh.tp().rank() == 1) dist::mark_divided(p.whole);
-         optim::SGD opt({p.divided, p.whole});
+         if (mesh.tp().rank() == 1) dist::mark_sharded(p.whole);
+         optim::SGD opt({p.sharded, p.whole});
          distribute(opt, mesh);
        }))
     CHECK(has(e, "\"parameter 1 is divided\" and \"parameter 1 is whole\""));
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
-         optim::SGD opt({p.divided, p.whole}, {.lr = mesh.tp().rank() + 1.0});
+         optim::SGD opt({p.sharded, p.whole}, {.lr = mesh.tp().rank() + 1.0});
          distribute(opt, mesh);
          opt.backward(p.loss(1, 1));
          opt.step();
        }))
     CHECK(has(e, "has other values than"));
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
-         optim::SGD opt({p.divided, p.whole});
+         optim::SGD opt({p.sharded, p.whole});
          distribute(opt, mesh);
          opt.backward(p.loss(1 + mesh.tp().rank(), 1), 5);
          opt.step();
@@ -269,10 +269,10 @@ TEST_CASE("tensor parallel: {.broadcast = true} takes what is not divided from t
     Pair p(mesh.tp());
     {
       const NoGrad guard;
-      p.divided.fill_(g.rank());
+      p.sharded.fill_(g.rank());
       p.whole.fill_(10 + g.rank());
     }
-    optim::SGD opt({p.divided, p.whole});
+    optim::SGD opt({p.sharded, p.whole});
     distribute(opt, mesh, {.broadcast = true});
     return weights_of(opt);
   });

@@ -51,14 +51,14 @@ class Counting final : public dist::Transport {
         return inner_.barrier();
     }
   }
-  void talk(std::span<const dist::Talk> talks) override {
-    const dist::Talk* sends = nullptr;
-    const dist::Talk* receives = nullptr;
-    for (const dist::Talk& t : talks) {
+  void exchange_messages(std::span<const dist::Message> messages) override {
+    const dist::Message* sends = nullptr;
+    const dist::Message* receives = nullptr;
+    for (const dist::Message& t : messages) {
       note(t.call);
       (t.call.kind == dist::CallKind::send ? sends : receives) = &t;
     }
-    const auto memory = [](const dist::Talk& t) {
+    const auto memory = [](const dist::Message& t) {
       return at(t.from ? t.from : t.to, t.call.count, t.call.dtype);
     };
     if (sends && receives)

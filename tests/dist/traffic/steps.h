@@ -1,8 +1,8 @@
 // Training steps of every mode, whose calls are counted. Each prints what the model of
 // scripts/step-time has to know, and what a rank has called:
 //
-//   mode=exact dp=3 quanta=7 ...  <tab> rank <tab> sizes <tab> numels of the parameters
-//   mode=exact dp=3 quanta=7 ...  <tab> rank <tab> group <tab> call <tab> bytes <tab> times
+//   mode=exact dp=3 chunks=7 ...  <tab> rank <tab> sizes <tab> numels of the parameters
+//   mode=exact dp=3 chunks=7 ...  <tab> rank <tab> group <tab> call <tab> bytes <tab> times
 #pragma once
 
 #include <fmt/format.h>
@@ -64,7 +64,7 @@ class CountedSteps {
     for (const int zero : {0, 1, 2, 3}) {
       plain({7, 16, 3}, zero, f32);
       plain({7, 16, 3}, zero, bf16);
-      for (const int quanta : {4, 6, 7}) exact(quanta, zero);
+      for (const int chunks : {4, 6, 7}) exact(chunks, zero);
     }
     for (const std::int64_t bucket : {64, 600, 20000}) {
       optim::bucket_bytes() = bucket;  // the same on all ranks
@@ -102,17 +102,17 @@ class CountedSteps {
           });
   }
 
-  void exact(int quanta, int zero) {
+  void exact(int chunks, int zero) {
     const dist::Group group = counted("dp");
     manual_seed(1);
     nn::MLP net({7, 16, 3});
-    optim::AdamW opt(net.parameters(), {.lr = 1e-3}, {.exact = {.quantum = 2}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-3}, {.exact = {.chunk = 2}});
     dist::distribute(opt, group, {.zero = zero});
-    const Tensor x = ones({2 * quanta, 7}), y = zeros({2 * quanta}, i64);
-    count(fmt::format("mode=exact dp={} zero={} weight=4 quanta={} bucket={}", group.size(), zero,
-                      quanta, optim::bucket_bytes().load()),
+    const Tensor x = ones({2 * chunks, 7}), y = zeros({2 * chunks}, i64);
+    count(fmt::format("mode=exact dp={} zero={} weight=4 chunks={} bucket={}", group.size(), zero,
+                      chunks, optim::bucket_bytes().load()),
           opt, [&] {
-            opt.run_batch(2 * quanta, 2, [&](std::int64_t first, std::int64_t last) {
+            opt.run_batch(2 * chunks, 2, [&](std::int64_t first, std::int64_t last) {
               return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
             });
           });

@@ -1,4 +1,4 @@
-// Exact mode with divided gradients: the bits of one rank.
+// Exact mode with sharded gradients: the bits of one rank.
 #include "data/files.h"
 #include "dist/zero/zero.h"
 #include "firn/io/run.h"
@@ -19,15 +19,15 @@ std::vector<OptimizerKind> exact_kinds() {
           kind<Adafactor>("Adafactor", AdafactorOptions{.lr = 1e-2})};
 }
 
-/// Bits of weights, averages and reports after batches of 40, 21 and 5 tokens in quanta of 4. Five
-/// tokens are two quanta: on four ranks two have none.
+/// Bits of weights, averages and reports after batches of 40, 21 and 5 tokens in chunks of 4. Five
+/// tokens are two chunks: on four ranks two have none.
 std::string train(const Group& group, const OptimizerKind& of, DType dtype, int zero,
                   double clip_value = 0) {
   manual_seed(4);
   ZeroNet net;
   net.to(dtype);
   optim::StepOptions step{
-      .clip_norm = 0.5, .clip_value = clip_value, .ema = 0.9, .exact = {.quantum = 4}};
+      .clip_norm = 0.5, .clip_value = clip_value, .ema = 0.9, .exact = {.chunk = 4}};
   if (dtype == f16)
     step.loss_scale =
         optim::LossScale::dynamic({.init = 0x1p24, .on_overflow = optim::OverflowPolicy::retry});
@@ -86,7 +86,7 @@ TEST_CASE("[S39][S43] zero 2 and 3: the norm has the bits of one rank over chunk
     manual_seed(4);
     nn::Sequential net{nn::Linear(90, 201), nn::GELU(), nn::Linear(201, 77), nn::GELU(),
                        nn::Linear(77, 3)};
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 0.5, .exact = {.quantum = 2}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 0.5, .exact = {.chunk = 2}});
     distribute(opt, group, {.zero = zero});
     std::string out;
     for (int step = 0; step < 2; ++step) {
@@ -114,16 +114,16 @@ TEST_CASE("[S39][S43] zero 2 and 3: the norm has the bits of one rank over chunk
     }
 }
 
-TEST_CASE("[S17][S39][S43] zero 2 and 3: exact mode, and a parameter that some quanta do not reach",
+TEST_CASE("[S17][S39][S43] zero 2 and 3: exact mode, and a parameter that some chunks do not reach",
           "[host]") {
   const auto run = [](const Group& group, int zero) {
     Tensor a = parameter({1}, {1}, f32), b = parameter({2}, {1}, f32), c = parameter({3}, {1}, f32);
-    optim::AdamW opt({a, b, c}, {.lr = 0.1}, {.exact = {.quantum = 1}});
+    optim::AdamW opt({a, b, c}, {.lr = 0.1}, {.exact = {.chunk = 1}});
     distribute(opt, group, {.zero = zero});
     for (int step = 0; step < 3; ++step)
       opt.run_batch(5, 1, [&](std::int64_t first, std::int64_t) -> Loss {
         Tensor sum = objective(a, {0.1 * double(first)});
-        if (first == 3) sum = sum + objective(b, {0.3});  // in one quantum alone
+        if (first == 3) sum = sum + objective(b, {0.3});  // in one chunk alone
         return {sum, make({1}, {}, f32)};
       });
     Bits out;

@@ -1,4 +1,4 @@
-// What fails with divided gradients: on all ranks, and without an end that nobody comes to.
+// What fails with sharded gradients: on all ranks, and without an end that nobody comes to.
 #include "dist/zero/zero.h"
 #include "firn/optim/health.h"
 #include "firn/runtime/rollback.h"
@@ -45,10 +45,10 @@ TEST_CASE(
     "[S40][S42][S43] zero 2: a loss that throws on one rank fails on all, and no trace is left",
     "[host]") {
   const SmallBuckets buckets(200);
-  for (const std::int64_t quantum : {0, 2})
+  for (const std::int64_t chunk : {0, 2})
     for (const int zero : {2, 3}) {
       const auto run = [&](const Group& group, bool fails) {
-        Training t(group, {.exact = {.quantum = quantum}}, zero);
+        Training t(group, {.exact = {.chunk = chunk}}, zero);
         t.batch();
         const RandomKey stream = default_generator().get();
         for (const int at : {0, 1, 3}) {
@@ -73,10 +73,10 @@ TEST_CASE(
 TEST_CASE("[S40][S42][S43] zero 3: a rank that fails between two layers leaves no weights behind",
           "[host]") {
   const SmallBuckets buckets(4);  // one for each parameter
-  for (const std::int64_t quantum : {0, 2})
+  for (const std::int64_t chunk : {0, 2})
     for (const bool whole : {false, true}) {
       const auto run = [&](const Group& group, bool fails) {
-        Training t(group, {.exact = {.quantum = quantum}}, 3);
+        Training t(group, {.exact = {.chunk = chunk}}, 3);
         t.batch();
         const RandomKey stream = default_generator().get();
         const auto totals = t.opt.loss_totals();
@@ -91,7 +91,7 @@ TEST_CASE("[S40][S42][S43] zero 3: a rank that fails between two layers leaves n
           THREAD_CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
         }
         THREAD_CHECK(t.opt.loss_totals().weight == totals.weight);
-        if (whole) const optim::WholeWeights weights(t.opt);
+        if (whole) const optim::GatheredWeights weights(t.opt);
         default_generator().set(stream);
         THREAD_CHECK(t.batch().weight() == 24);
         return weights_of(t.opt);
@@ -102,8 +102,8 @@ TEST_CASE("[S40][S42][S43] zero 3: a rank that fails between two layers leaves n
 
 TEST_CASE("[S40] ranks: a batch that fails at its first sample leaves the totals of the loss",
           "[host]") {
-  for (const std::int64_t quantum : {0, 2}) {
-    Training t(Group(), {.exact = {.quantum = quantum}}, 0);
+  for (const std::int64_t chunk : {0, 2}) {
+    Training t(Group(), {.exact = {.chunk = chunk}}, 0);
     t.batch();
     t.batch();
     const auto before = t.opt.loss_totals();
@@ -270,7 +270,7 @@ TEST_CASE("[S43] zero 2: what asks for a whole gradient is refused", "[host]") {
   for (const auto& e : errors)
     CHECK(
         mentions(e, {"not the optimizer's", "call opt.backward(loss)", "[grad]", "[set_grad]",
-                     "is divided over ranks", "each has a part alone", "a pipeline of 2 stages"}));
+                     "is sharded over ranks", "each has a part alone", "a pipeline of 2 stages"}));
 }
 
 TEST_CASE("[S43] zero 2: a parameter leaves its optimizer as it was", "[host]") {

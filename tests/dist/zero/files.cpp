@@ -64,7 +64,7 @@ TEST_CASE("[S33][S39][S43] zero: ranks write the file of one rank, byte by byte"
         manual_seed(3);
         Mixed net;
         net.to(dtype);
-        const OptimizerPtr opt = maker.second(net, {.ema = 0.9, .exact = {.quantum = 4}});
+        const OptimizerPtr opt = maker.second(net, {.ema = 0.9, .exact = {.chunk = 4}});
         distribute(*opt, group, {.zero = zero});
         for (int step = 0; step < 2; ++step) {
           const Rows rows(12, 18, 3, 40 + static_cast<std::uint64_t>(step));
@@ -177,7 +177,7 @@ TEST_CASE("[S33][S43] zero: checkpoints of divided state, written beside and at 
     const auto weights = [&](const Group& group, bool resumes) {
       manual_seed(1);
       SmallMlp net(f64);
-      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 4}});
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.chunk = 4}});
       distribute(opt, group, {.zero = resumes ? 2 : 3});
       if (group.rank() == 0) io::Checkpoints(path, {.async = async});  // makes the folder
       group.host().barrier();

@@ -97,7 +97,7 @@ TEST_CASE("[S33][S40][S43] zero 3: a saved run is the file of undivided ranks", 
   const auto part = [&](const Group& group, int zero, int first, int last, bool load) {
     manual_seed(load ? 9 : 2);
     ZeroNet net(0);
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.ema = 0.5, .exact = {.quantum = 4}});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.ema = 0.5, .exact = {.chunk = 4}});
     distribute(opt, group, {.zero = zero});
     const std::string file = folder.file("run");
     if (load) io::load_run(file, {net, opt});
@@ -129,7 +129,7 @@ TEST_CASE("[S43] zero 3: one rank reads whole weights, which all have kept", "[h
     const auto before = weights_of(opt);
     distribute(opt, group, {.zero = 3});
     {
-      const optim::WholeWeights whole(opt);
+      const optim::GatheredWeights whole(opt);
       if (group.rank() == 1) THREAD_CHECK(weights_of(opt) == before);
       const NoGrad guard;
       net.in.bias.fill_(0.5);
@@ -182,13 +182,13 @@ TEST_CASE("[S43] zero 3: a rank keeps its part of everything", "[host]") {
   const SmallBuckets buckets(kLayer);
   // Ranks are threads of one process, so their memory is seen together.
   std::size_t kept[2], peak[2];
-  for (const bool divided : {false, true})
-    dist::run_local(divided ? kRanks : 1, [&](const Group& group) {
+  for (const bool sharded : {false, true})
+    dist::run_local(sharded ? kRanks : 1, [&](const Group& group) {
       manual_seed(1);
       nn::Sequential net;
       for (int i = 0; i < kLayers; ++i) net.push_back(nn::Linear(kWidth, kWidth, {.bias = false}));
       optim::AdamW opt(net.parameters(), {.lr = 1e-3});
-      distribute(opt, group, {.zero = divided ? 3 : 0});
+      distribute(opt, group, {.zero = sharded ? 3 : 0});
       const Tensor x = ones({64, kWidth});
       const auto step = [&] {
         opt.run_batch(64, 16 / group.size(), [&](std::int64_t first, std::int64_t last) -> Loss {
@@ -199,15 +199,15 @@ TEST_CASE("[S43] zero 3: a rank keeps its part of everything", "[host]") {
       group.barrier();
       if (group.rank() == 0) {
         const MemoryStats stats = memory_stats();
-        kept[divided] = 0;
+        kept[sharded] = 0;
         for (const Owner o : {Owner::weights, Owner::gradients, Owner::masters, Owner::optimizer})
-          kept[divided] += stats.of(o).current;
+          kept[sharded] += stats.of(o).current;
         reset_peak_memory();
       }
       group.barrier();
       step();
       group.barrier();
-      if (group.rank() == 0) peak[divided] = memory_stats().total.peak;
+      if (group.rank() == 0) peak[sharded] = memory_stats().total.peak;
       group.barrier();
     });
   // Weights, gradients and two moments, beside tables.
@@ -244,7 +244,7 @@ TEST_CASE("[S28][S38] zero 3: weights that were written before a plan are those 
           if (plan == 1) plan_memory(step);
           if (plan == 2) plan_memory([&] { net(x); });
           step();
-          const optim::WholeWeights whole(opt);
+          const optim::GatheredWeights whole(opt);
           weight[static_cast<std::size_t>(group.rank())] = net.weight[0][0].item();
           group.barrier();
         });

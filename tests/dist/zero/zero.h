@@ -12,7 +12,7 @@
 
 namespace firn::testing {
 
-/// While alive, buckets of divided gradients are this small.
+/// While alive, buckets of sharded gradients are this small.
 class SmallBuckets {
  public:
   explicit SmallBuckets(std::int64_t bytes) : before_(optim::bucket_bytes()) {

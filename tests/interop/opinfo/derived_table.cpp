@@ -21,7 +21,7 @@ Results divided(A a, const char* name, std::int64_t axis) {
   return tensor_split(x(a), a.list(name), axis);
 }
 
-Results divided_anywhere(A a) {
+Results sharded_anywhere(A a) {
   const char* const name = "indices_or_sections";
   const std::int64_t axis = a.integer("dim", 0);
   if (!a.is<Tensor>(name)) return divided(a, name, axis);
@@ -91,7 +91,7 @@ std::vector<Entry> derived_entries() {
        [](A a) -> Results { return unbind(x(a), a.integer("dim", 0)); }},
       {"unbind_copy", "input dim", Sums::no,
        [](A a) -> Results { return unbind(x(a), a.integer("dim", 0)); }},
-      {"tensor_split", "input indices_or_sections dim", Sums::no, divided_anywhere},
+      {"tensor_split", "input indices_or_sections dim", Sums::no, sharded_anywhere},
       {"hsplit", "input parts", Sums::no,
        [](A a) -> Results { return divided(a, "parts", x(a).rank() == 1 ? 0 : 1); }},
       {"vsplit", "input parts", Sums::no, [](A a) -> Results { return divided(a, "parts", 0); }},

@@ -34,7 +34,7 @@ std::vector<Tensor> second_derivatives(const Request& request, const std::vector
   if (flows.empty()) return std::vector<Tensor>(inputs.size());
   const std::vector<Tensor> first =
       grad(flows, request.arguments.leaves,
-           {.seeds = seeds, .create_graph = true, .allow_unused = true});
+           {.initial_gradients = seeds, .create_graph = true, .allow_unused = true});
   Tensor total;
   for (std::size_t i = 0; i < first.size(); ++i) {
     if (!first[i].defined() || !first[i].requires_grad()) continue;

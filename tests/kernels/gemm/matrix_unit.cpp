@@ -64,7 +64,8 @@ std::vector<Tensor> both_passes(const Layer& layer, DType dtype) {
     inputs.back().set_requires_grad();
   }
   const Tensor y = layer.run(inputs);
-  std::vector<Tensor> out = grad({y}, inputs, {.seeds = {cast(randn(y.shape()), dtype)}});
+  std::vector<Tensor> out =
+      grad({y}, inputs, {.initial_gradients = {cast(randn(y.shape()), dtype)}});
   out.insert(out.begin(), y.detach());
   return out;
 }

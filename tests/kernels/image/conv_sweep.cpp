@@ -182,7 +182,7 @@ std::array<Tensor, 3> all_of(const Small& s, DType dtype, const Tensor& x64, con
   const Tensor w = w64.to(dtype).clone().set_requires_grad();
   const Tensor y = convolve(s, x, w);
   Rng rng(seed);
-  backward(y, {.seed = whole(y.shape(), rng).to(dtype)});
+  backward(y, {.initial_gradient = whole(y.shape(), rng).to(dtype)});
   return {y.detach(), x.grad(), w.grad()};
 }
 

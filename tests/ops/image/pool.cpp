@@ -190,7 +190,7 @@ TEST_CASE("pooling: the memory format of images is kept, and gradients come in i
       const Tensor y = fn(x);
       CHECK(y.is_contiguous() == !last);
       CHECK(y.is_channels_last() == last);
-      backward(y, {.seed = ones(y.shape())});
+      backward(y, {.initial_gradient = ones(y.shape())});
       CHECK(x.grad().is_channels_last() == last);
       results.push_back(values_of(y));
       results.push_back(values_of(x.grad()));
@@ -219,7 +219,7 @@ TEST_CASE("pooling: NaN wins, and takes the gradient of its windows", "[ops]") {
   CHECK(std::isnan(got[1]));
   CHECK(std::isnan(got[2]));
   CHECK(got[3] == 9);
-  backward(y, {.seed = make({1, 2, 4, 8}, {1, 1, 2, 2}, f32)});
+  backward(y, {.initial_gradient = make({1, 2, 4, 8}, {1, 1, 2, 2}, f32)});
   expect_same("gradient", values_of(x.grad()), {0, 3, 0, 0, 8, 0, 4, 0, 0});
 }
 

@@ -109,7 +109,7 @@ TEST_CASE("fold rounds a sum of 16-bit windows once", "[ops]") {
   const std::vector<double> y = values_of(fold(x, 5, 3));
   CHECK(y[12] == values_of(cast(full({1}, 9 * v, f32), bf16))[0]);
   Tensor row = full({5}, 1, bf16).set_requires_grad();
-  backward(unfold_axis(row, 0, 3, 1), {.seed = full({3, 3}, v, bf16)});
+  backward(unfold_axis(row, 0, 3, 1), {.initial_gradient = full({3, 3}, v, bf16)});
   CHECK(values_of(row.grad())[2] == values_of(cast(full({1}, 3 * v, f32), bf16))[0]);
 }
 

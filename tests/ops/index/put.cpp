@@ -300,7 +300,7 @@ TEST_CASE("index reads what index_put writes") {
     const Tensor at = firn::index(x, lists[i]);
     CHECK(at.shape() == shapes[i]);
     CHECK(equal(index_put(x.detach(), lists[i], at.detach()), x.detach()));
-    CHECK(equal(grad({at}, {x}, {.seeds = {ones_like(at)}})[0],
+    CHECK(equal(grad({at}, {x}, {.initial_gradients = {ones_like(at)}})[0],
                 index_put(zeros_like(x), lists[i], 1, true)));
   }
   expect_same("written out", values_of(firn::index(x, {rows, {}, columns})),

@@ -87,7 +87,7 @@ TEST_CASE("norms by channel keep the memory format and hand out f32 moments", "[
   CHECK(moments.var.shape() == Shape{3});
   CHECK_FALSE(moments.var.requires_grad());
   // A gradient in another order than x.
-  backward(y, {.seed = transpose(ones({2, 3, 5, 4}, f16), 2, 3)});
+  backward(y, {.initial_gradient = transpose(ones({2, 3, 5, 4}, f16), 2, 3)});
   CHECK(x.grad().is_channels_last());
   // What was normalised by its own moments, as given, is the same.
   testing::expect_same("given", testing::values_of(batch_norm(x, {}, {}, moments)),
@@ -103,7 +103,7 @@ TEST_CASE("f32 parameters beside 16-bit x get f32 gradients", "[ops]") {
   w.set_requires_grad();
   b.set_requires_grad();
   const Tensor y = batch_norm(x, w, b, 0);
-  backward(y, {.seed = make({1, 0, 0, 2}, {4, 1}, bf16)});
+  backward(y, {.initial_gradient = make({1, 0, 0, 2}, {4, 1}, bf16)});
   CHECK(w.grad().dtype() == f32);
   const double s = std::sqrt(3.5);  // mean 3, variance (4 + 1 + 0 + 9) / 4
   testing::expect_close("dweight", testing::values_of(w.grad()), {(-2 + 2 * 3) / s}, 1e-6);

@@ -170,7 +170,7 @@ TEST_CASE("relu of a convolution on its way out is relu of its result, and so ar
       Tensor b = normal({16}, dtype).set_requires_grad();
       const Tensor y =
           fused ? conv2d(x, w, b, {.activation = Activation::relu}) : relu(conv2d(x, w, b));
-      backward(y, {.seed = normal(y.shape(), dtype)});
+      backward(y, {.initial_gradient = normal(y.shape(), dtype)});
       results[fused] = {values_of(y), values_of(x.grad()), values_of(w.grad()),
                         values_of(b.grad())};
     }
@@ -189,12 +189,12 @@ TEST_CASE("an f32 weight under autocast gets the f32 sum of 16-bit products", "[
   }
   CHECK(y.dtype() == bf16);
   const Tensor seed = normal(y.shape(), bf16);
-  backward(y, {.seed = seed});
+  backward(y, {.initial_gradient = seed});
   // The same on operands rounded by hand, in f64.
   Tensor x64 = x.detach().to(bf16).to(f64).set_requires_grad();
   Tensor w64 = w.detach().to(bf16).to(f64).set_requires_grad();
   const Tensor y64 = conv2d(x64, w64, b.detach().to(bf16).to(f64), {.padding = 1});
-  backward(y64, {.seed = seed.to(f64)});
+  backward(y64, {.initial_gradient = seed.to(f64)});
   CHECK(w.grad().dtype() == f32);
   testing::expect_close("weight", values_of(w.grad()), values_of(w64.grad()), 1e-4);
   testing::expect_close("input", values_of(x.grad()), values_of(x64.grad()), 1e-4);

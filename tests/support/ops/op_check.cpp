@@ -113,7 +113,7 @@ Pass run(const OpRow& row, const std::vector<Shape>& shapes, const std::vector<V
     p.y = row.op(x);
     if (!any) break;
     FIRN_CHECK(p.y.requires_grad(), row.name.c_str(), "", "the result requires no gradient");
-    backward(p.y, {.seed = make(seed, p.y.shape(), p.y.dtype(), o.layout, o.device)});
+    backward(p.y, {.initial_gradient = make(seed, p.y.shape(), p.y.dtype(), o.layout, o.device)});
   }
   p.out = values_of(p.y);
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -137,8 +137,8 @@ Tensor evaluate(const OpRow& row, const std::vector<Shape>& shapes,
   return row.op(operands_of(row, shapes, values, o));
 }
 
-Values seed_for(const OpRow& row, const std::vector<Shape>& shapes,
-                const std::vector<Values>& values, Rng& rng) {
+Values initial_gradient_for(const OpRow& row, const std::vector<Shape>& shapes,
+                            const std::vector<Values>& values, Rng& rng) {
   return rng.uniforms(evaluate(row, shapes, values, kReference).numel(), -1, 1);
 }
 
@@ -185,7 +185,7 @@ std::vector<Values> no_displacement(const std::vector<Values>& at) {
 
 void check_gradient_at(const OpRow& row, const std::vector<Shape>& shapes,
                        const std::vector<Values>& at, Rng& rng) {
-  const Values v = seed_for(row, shapes, at, rng);
+  const Values v = initial_gradient_for(row, shapes, at, rng);
   const Pass all = run(row, shapes, at, v, {});
   std::vector<Values> grads(at.size());
   for (std::size_t i = 0; i < at.size(); ++i)
@@ -334,7 +334,7 @@ void check_second_derivative(const OpRow& row) {
     ++checked;
     INFO("shapes " << name_shapes(shapes));
     const std::vector<Values> at = operand_values(row, which);
-    const Values v = seed_for(row, shapes, at, rng);
+    const Values v = initial_gradient_for(row, shapes, at, rng);
     const PassOptions o;
     Args x = operands_of(row, shapes, at, o);
     std::vector<Tensor> leaves;
@@ -417,7 +417,7 @@ void check_against_double(const OpRow& row, DType dtype, std::span<const Layout>
         if (layout == Layout::expanded) values[i] = repeated_along_first_axis(values[i], shapes[i]);
       }
       Rng rng(seed_of(row.name + " seed"));
-      Values seed = rounded(seed_for(row, shapes, values, rng), dtype);
+      Values seed = rounded(initial_gradient_for(row, shapes, values, rng), dtype);
       if (layout == Layout::expanded) {
         const Shape out = evaluate(row, shapes, values, kReference).shape();
         seed = repeated_along_first_axis(seed, out);
@@ -495,7 +495,7 @@ void check_golden(const OpRow& row) {
   expect_close("forward", values_of(y), golden.output.values,
                row.accuracy == Accuracy::exact ? 0 : u * largest(golden.output.values));
   if (golden.gradients.empty()) return;
-  backward(y, {.seed = make(golden.seed, y.shape(), y.dtype())});
+  backward(y, {.initial_gradient = make(golden.seed, y.shape(), y.dtype())});
   for (const auto& [i, want] : golden.gradients) {
     const Tensor grad = x[static_cast<std::size_t>(i)].grad();
     REQUIRE(grad.defined());
@@ -563,7 +563,7 @@ void check_in_place(const OpRow& row) {
       Tensor y = x[0] * 1.0;
       row.in_place(y, x);
       const Tensor z = y * 1.0;
-      backward(z, {.seed = make(seed, z.shape())});
+      backward(z, {.initial_gradient = make(seed, z.shape())});
       for (std::size_t i = 0; i < x.size(); ++i) {
         if (!want.grads[i].defined()) continue;
         REQUIRE(x[i].grad().defined());

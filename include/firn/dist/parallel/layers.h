@@ -17,7 +17,7 @@
 // A layer draws the whole weights, with the random numbers of its counterpart in nn, and keeps its
 // shard. So the same seed gives the same model on any number of ranks, and parameters that are not
 // sharded are the same on all. The whole weights exist for a moment. With several ranks, sharded
-// parameters are marked (dist::mark_divided), so that distribute(optimizer, mesh) counts all shards
+// parameters are marked (dist::mark_sharded), so that distribute(optimizer, mesh) counts all shards
 // in the norm. Parameters are on the group's device. One rank with a group on the CPU, such as
 // Group(), has them on options.device, or the default device. All constructors throw Error as
 // those of nn. They also throw, naming the numbers, if the number of ranks does not divide the

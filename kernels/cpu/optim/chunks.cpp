@@ -9,15 +9,15 @@ namespace {
 const math::CycleSums& sums_of(const ConstView& v) {
   return *static_cast<const math::CycleSums*>(v.data);
 }
-const math::SeedSums& before_of(const ConstView& v) {
-  return *static_cast<const math::SeedSums*>(v.data);
+const math::LossSums& before_of(const ConstView& v) {
+  return *static_cast<const math::LossSums*>(v.data);
 }
-math::SeedSums& cycle_of(const StepMemory& memory) { return state_of(memory); }
+math::LossSums& cycle_of(const StepMemory& memory) { return state_of(memory); }
 
 }  // namespace
 
 void optim_note_sums(const StepMemory& memory, const View& before, Stream) {
-  *static_cast<math::SeedSums*>(before.data) = cycle_of(memory);
+  *static_cast<math::LossSums*>(before.data) = cycle_of(memory);
 }
 
 void optim_take_sums(const StepMemory& memory, const ConstView& before, const View& sums, Stream) {

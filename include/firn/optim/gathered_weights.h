@@ -11,12 +11,12 @@ namespace firn::optim {
 /// to write them to a file, for example. All ranks call it; without sharded weights it does
 /// nothing.
 ///
-///   const optim::WholeWeights whole(opt);
+///   const optim::GatheredWeights whole(opt);
 ///   if (group.rank() == 0) io::save_safetensors("net.safetensors", io::state_of(net));
-class WholeWeights {
+class GatheredWeights {
  public:
   /// Throws OutOfMemory, and what collectives throw.
-  explicit WholeWeights(const Optimizer& optimizer);
+  explicit GatheredWeights(const Optimizer& optimizer);
 
  private:
   std::shared_ptr<void> held_;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/device/block.cuh"
-#include "kernels/plan/pending_seed.h"
+#include "kernels/plan/pending_gradient.h"
 
 namespace firn::kernels::cuda {
 
@@ -23,45 +23,45 @@ struct Scalar {
   }
 };
 
-/// A PendingSeed as a kernel's parameter.
-struct SeedPointers {
-  math::SeedSums* sums = nullptr;
+/// A PendingGradient as a kernel's parameter.
+struct PendingPointers {
+  math::LossSums* sums = nullptr;
   const math::ScalerState* scaler = nullptr;
   unsigned* ticket = nullptr;
   math::ScalePolicy policy;
   Scalar loss, weight;
-  void* seed = nullptr;  ///< nullptr if no initial gradient is pending
-  bool wide_seed = false;
+  void* gradient = nullptr;  ///< nullptr if no initial gradient is pending
+  bool wide = false;
 
-  explicit SeedPointers(const PendingSeed* pending = nullptr) {
+  explicit PendingPointers(const PendingGradient* pending = nullptr) {
     if (!pending) return;
-    sums = pending->sums.as<math::SeedSums>();
+    sums = pending->sums.as<math::LossSums>();
     scaler = pending->scaler.as<math::ScalerState>();
     ticket = pending->ticket.as<unsigned>();
     policy = pending->policy;
     loss = Scalar(pending->loss);
     weight = Scalar(pending->weight, pending->host_weight);
-    seed = pending->seed.data;
-    wide_seed = pending->seed.dtype == DType::f64;
+    gradient = pending->gradient.data;
+    wide = pending->gradient.dtype == DType::f64;
   }
 
   /// Returns the initial gradient. `s` becomes the sums with this pass; memory stays. One thread
   /// calls it.
-  __device__ double compute(math::SeedSums& s) const {
+  __device__ double compute(math::LossSums& s) const {
     s = *sums;
-    return math::next_seed(s, *scaler, policy, loss.read(), weight.read());
+    return math::next_initial_gradient(s, *scaler, policy, loss.read(), weight.read());
   }
   /// Writes the initial gradient and the sums. All threads of all blocks call it, after their last
   /// compute().
   __device__ void commit() const {
     if (!is_last_block(ticket) || threadIdx.x != 0) return;
-    math::SeedSums s;
+    math::LossSums s;
     const double value = compute(s);
     *sums = s;
-    if (wide_seed) {
-      *static_cast<double*>(seed) = value;
+    if (wide) {
+      *static_cast<double*>(gradient) = value;
     } else {
-      *static_cast<float*>(seed) = static_cast<float>(value);
+      *static_cast<float*>(gradient) = static_cast<float>(value);
     }
   }
 };

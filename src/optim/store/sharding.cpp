@@ -1,7 +1,7 @@
 // State that is sharded over ranks (ZeRO, Rajbhandari et al. 2020). A rank keeps a shard of
 // masters, averages and states, updates the weights that belong to it, and receives those of other
 // ranks.
-#include "optim/store/division.h"
+#include "optim/store/sharding.h"
 
 #include <fmt/format.h>
 
@@ -95,7 +95,7 @@ Share ParamStore::kept_of(const Run& run, const Parameter& p) noexcept {
 
 // ---- The division ----
 
-std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, int rank,
+std::shared_ptr<ParamStore::Sharding> ParamStore::prepare_division(int stage, int rank,
                                                                    int ranks) const {
   constexpr const char* kWhole = "set DistributeOptions::zero to 0";
   FIRN_CHECK(!modes_, op_, kWhole,
@@ -104,10 +104,10 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       FIRN_CHECK(!parameters_[i].storage->place_is_held(), op_,
                  "have the other library release it, or give it a clone()",
-                 "{}, is in use by another library, and the memory of divided weights goes away",
+                 "{}, is in use by another library, and the memory of sharded weights goes away",
                  label(i));
   const runtime::OpScope op("optimizer");
-  auto out = std::make_shared<Division>();
+  auto out = std::make_shared<Sharding>();
   out->arenas = arenas_;
   for (Arena& a : out->arenas) {
     for (const Run& run : a.runs) {
@@ -145,35 +145,35 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
   out->weights = stage > 2;
   out->partials = reserve_partials(out->arenas);
   out->views = views_of(out->arenas, *out->partials);
-  out->whole = set_up_whole(out->arenas, out->views);
-  out->whole.copy_states(whole_, stream());
+  out->whole = set_up_non_elementwise(out->arenas, out->views);
+  out->non_elementwise.copy_states(non_elementwise_, stream());
   return out;
 }
 
-void ParamStore::divide(Division& division) noexcept {
-  arenas_.swap(division.arenas);
-  update_views_.swap(division.views);
-  norm_tables_.swap(division.norm_tables);
-  update_partials_ = std::move(division.partials);
-  buckets_.swap(division.buckets);
-  weights_divided_ = division.weights;
-  std::swap(whole_, division.whole);
+void ParamStore::divide(Sharding& sharding) noexcept {
+  arenas_.swap(sharding.arenas);
+  update_views_.swap(sharding.views);
+  norm_tables_.swap(sharding.norm_tables);
+  update_partials_ = std::move(sharding.partials);
+  buckets_.swap(sharding.buckets);
+  weights_sharded_ = sharding.weights;
+  std::swap(non_elementwise_, sharding.non_elementwise);
   for (kernels::OptimizerArena& v : views_) {  // states are no longer here
     v.master = v.ema = View();
     for (View& state : v.states) state = View();
     for (View& scale : v.scales) scale = View();
     v.trust_partials = nullptr;
     v.trust_ratios = nullptr;
-    if (gradients_divided()) v.grad.data = nullptr;
-    if (weights_divided_) v.weight.data = nullptr;
+    if (gradients_sharded()) v.grad.data = nullptr;
+    if (weights_sharded_) v.weight.data = nullptr;
   }
-  if (!gradients_divided()) return;
+  if (!gradients_sharded()) return;
   for (std::size_t i = 0; i < views_.size(); ++i)
-    if (const Ref<Storage>& order = division.chunk_orders[i])
+    if (const Ref<Storage>& order = sharding.chunk_orders[i])
       views_[i].chunk_order = static_cast<const std::int64_t*>(order->data());
   for (Parameter& p : parameters_) {
     p.leaf->arena = p.gradient = Tensor();
-    if (weights_divided_ && p.storage->bytes() > 0) p.storage->lend(nullptr);
+    if (weights_sharded_ && p.storage->bytes() > 0) p.storage->set_provider(nullptr);
   }
 }
 
@@ -195,7 +195,7 @@ void ParamStore::gather_bounds(const Tensor& flat, const std::vector<std::int64_
 }
 
 void ParamStore::gather_weights(const autograd::Peers& peers) const {
-  if (weights_divided_) return;
+  if (weights_sharded_) return;
   for (const Arena& a : arenas_)
     for (const Run& run : a.runs)
       gather_bounds(part_of(a.weight, run.range), from_begin(run.bounds, run.range), peers);
@@ -227,7 +227,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
   const Shape shape = unit == 1 ? p.tensor.shape() : Shape{count};
   const Strides strides = unit == 1 ? p.tensor.strides() : Strides{1};
   StateEntry out{std::move(name), {}};
-  if (!divided()) {
+  if (!sharded()) {
     out.tensor = kept.as_strided(shape, strides, begin);
     return out;
   }
@@ -275,7 +275,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
 StateEntry ParamStore::weight_entry(std::size_t i) const {
   const Parameter& p = parameters_[i];
   std::string name = fmt::format("parameters.{}.weight", i);
-  if (!weights_divided_) return {std::move(name), p.tensor.detach()};
+  if (!weights_sharded_) return {std::move(name), p.tensor.detach()};
   const Arena& a = arenas_[p.arena];
   StateEntry out = entry_of(std::move(name), a, p, a.weight, 1, nullptr);
   out.tensor = p.tensor.detach();  // identifies the weight of a module

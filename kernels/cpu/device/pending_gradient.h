@@ -1,7 +1,7 @@
 // Computation of a backward pass's initial gradient by one of its kernels on the CPU.
 #pragma once
 
-#include "kernels/plan/pending_seed.h"
+#include "kernels/plan/pending_gradient.h"
 #include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
@@ -12,15 +12,15 @@ inline double read_scalar(const ConstView& v) {
 }
 
 /// Writes the initial gradient. Returns the sums, which then count this pass.
-inline const math::SeedSums& compute_seed(const PendingSeed& p) {
-  auto& sums = *p.sums.as<math::SeedSums>();
-  const double seed =
-      math::next_seed(sums, *p.scaler.as<math::ScalerState>(), p.policy, read_scalar(p.loss),
-                      p.weight.data ? read_scalar(p.weight) : p.host_weight);
-  if (p.seed.dtype == DType::f64) {
-    *p.seed.as<double>() = seed;
+inline const math::LossSums& compute_initial_gradient(const PendingGradient& p) {
+  auto& sums = *p.sums.as<math::LossSums>();
+  const double gradient = math::next_initial_gradient(
+      sums, *p.scaler.as<math::ScalerState>(), p.policy, read_scalar(p.loss),
+      p.weight.data ? read_scalar(p.weight) : p.host_weight);
+  if (p.gradient.dtype == DType::f64) {
+    *p.gradient.as<double>() = gradient;
   } else {
-    *p.seed.as<float>() = static_cast<float>(seed);
+    *p.gradient.as<float>() = static_cast<float>(gradient);
   }
   return sums;
 }

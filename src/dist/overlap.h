@@ -9,9 +9,9 @@
 
 namespace firn::dist {
 
-class Beside {
+class Overlap {
  public:
-  virtual ~Beside() = default;
+  virtual ~Overlap() = default;
   /// Begins all_reduce(x). All ranks begin the same ones in the same order.
   virtual void begin_all_reduce(const Tensor& x) = 0;
   /// Begins `calls` with a group of these ranks. No other code touches their tensors meanwhile.
@@ -21,9 +21,9 @@ class Beside {
   virtual void end() = 0;
 };
 
-/// Returns true if exchange_beside() works for the group.
-bool can_exchange_beside(const Group& group) noexcept;
+/// Returns true if start_overlap() works for the group.
+bool can_overlap(const Group& group) noexcept;
 /// Starts overlapped exchanges with the group. All ranks call it.
-std::unique_ptr<Beside> exchange_beside(const Group& group);
+std::unique_ptr<Overlap> start_overlap(const Group& group);
 
 }  // namespace firn::dist

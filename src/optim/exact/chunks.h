@@ -14,12 +14,12 @@
 namespace firn::optim {
 
 /// A node, which covers chunks [first, first + count).
-struct QuantumRange {
+struct ChunkRange {
   std::int64_t first = 0, count = 1;
 };
 
 /// Returns true if two neighbours are the halves of a node.
-inline bool are_halves(const QuantumRange& left, const QuantumRange& right) noexcept {
+inline bool are_halves(const ChunkRange& left, const ChunkRange& right) noexcept {
   return left.count == right.count && left.first + left.count == right.first &&
          left.first % (2 * left.count) == 0;
 }
@@ -28,15 +28,15 @@ inline bool are_halves(const QuantumRange& left, const QuantumRange& right) noex
 /// values. Grows to the right. An Add is called as add(left, right), and sets left to the sum of
 /// both.
 template <class Value>
-class QuantumStack {
+class ChunkStack {
  public:
   struct Entry {
-    QuantumRange range;
+    ChunkRange range;
     Value value;
   };
 
   template <class Add>
-  void push(QuantumRange range, Value value, const Add& add) {
+  void push(ChunkRange range, Value value, const Add& add) {
     entries_.push_back({range, std::move(value)});
     while (entries_.size() > 1 && are_halves(entries_[entries_.size() - 2].range, range)) {
       merge_last(add);
@@ -67,9 +67,9 @@ class QuantumStack {
 };
 
 /// The items that a rank adds up, in this order: chunks to compute, and nodes that are done.
-struct QuantumWork {
+struct ChunkWork {
   struct Item {
-    QuantumRange range;
+    ChunkRange range;
     std::ptrdiff_t done = -1;  ///< index of the finished node; -1: a chunk is to be computed
   };
   std::vector<Item> items;
@@ -78,9 +78,9 @@ struct QuantumWork {
 
 /// Returns the work of a rank with chunks [first, last), given the finished nodes in ascending
 /// order. A finished node belongs to the rank that has its first chunk.
-inline QuantumWork work_of(std::int64_t first, std::int64_t last,
-                           const std::vector<QuantumRange>& done = {}) {
-  QuantumWork out;
+inline ChunkWork work_of(std::int64_t first, std::int64_t last,
+                         const std::vector<ChunkRange>& done = {}) {
+  ChunkWork out;
   std::size_t next = 0;
   for (std::int64_t q = first; q < last;) {
     while (next < done.size() && done[next].first + done[next].count <= q) ++next;
@@ -97,15 +97,15 @@ inline QuantumWork work_of(std::int64_t first, std::int64_t last,
 }
 
 /// The nodes that remain of a rank's work, and the largest number of nodes at a time.
-struct QuantumPlan {
-  std::vector<QuantumRange> nodes;
+struct ChunkPlan {
+  std::vector<ChunkRange> nodes;
   std::size_t most = 0;
 };
 
-inline QuantumPlan plan_quanta(const QuantumWork& work) {
+inline ChunkPlan plan_chunks(const ChunkWork& work) {
   struct None {};
-  QuantumPlan out;
-  QuantumStack<None> stack;
+  ChunkPlan out;
+  ChunkStack<None> stack;
   for (const auto& item : work.items) {
     out.most = std::max(out.most, stack.entries().size() + 1);
     stack.push(item.range, None{}, [](None&, const None&) {});

@@ -1,4 +1,4 @@
-#include "dist/beside.h"
+#include "dist/overlap.h"
 
 #include <condition_variable>
 #include <deque>
@@ -15,7 +15,7 @@
 namespace firn::dist {
 namespace {
 
-class OnThread final : public Beside {
+class OnThread final : public Overlap {
  public:
   /// Splits the group with one color for all ranks, which gives a second group of the same ranks.
   explicit OnThread(const Group& group)
@@ -96,7 +96,7 @@ class OnThread final : public Beside {
   std::thread thread_;
 };
 
-class OnStream final : public Beside {
+class OnStream final : public Overlap {
  public:
   explicit OnStream(const Group& group) : group_(group), side_(group.device()) {}
 
@@ -132,11 +132,11 @@ class OnStream final : public Beside {
 
 }  // namespace
 
-bool can_exchange_beside(const Group& group) noexcept {
+bool can_overlap(const Group& group) noexcept {
   return !group.device().is_cpu() || GroupAccess::transport(group)->is_concurrent();
 }
 
-std::unique_ptr<Beside> exchange_beside(const Group& group) {
+std::unique_ptr<Overlap> start_overlap(const Group& group) {
   if (group.device().is_cpu()) return std::make_unique<OnThread>(group);
   return std::make_unique<OnStream>(group);
 }

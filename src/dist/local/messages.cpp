@@ -19,9 +19,9 @@ bool share_bytes(const void* a, const void* b, std::size_t bytes) noexcept {
 
 }  // namespace
 
-void LocalWorld::talk(int rank, std::span<const Talk> talks) {
+void LocalWorld::exchange_messages(int rank, std::span<const Message> messages) {
   std::unique_lock lock(mutex_);
-  const CallKind kind = talks.front().call.kind;
+  const CallKind kind = messages.front().call.kind;
   enter(rank, kind);
   Place& place = places_[static_cast<std::size_t>(rank)];
   // After a rank has ended, only the calls that need it fail.
@@ -29,8 +29,8 @@ void LocalWorld::talk(int rank, std::span<const Talk> talks) {
     place.inside = false;
     throw_broken(rank, kind, false);
   }
-  Post posts[] = {{rank, talks.front()}, {rank, talks.back()}};
-  const std::span<Post> used(posts, talks.size());
+  Post posts[] = {{rank, messages.front()}, {rank, messages.back()}};
+  const std::span<Post> used(posts, messages.size());
   for (Post& post : used) meet_partner(lock, post);
   refuse_same_way(used);
   try {
@@ -58,8 +58,8 @@ void LocalWorld::meet_partner(std::unique_lock<std::mutex>& lock, Post& post) no
   Post* const partner = partner_of(post);
   if (!partner) return posts_.push_back(&post);  // memory was reserved
   const bool sends = post.talk.call.kind == CallKind::send;
-  const Talk& from = sends ? post.talk : partner->talk;
-  const Talk& to = sends ? partner->talk : post.talk;
+  const Message& from = sends ? post.talk : partner->talk;
+  const Message& to = sends ? partner->talk : post.talk;
   const std::size_t bytes = from.call.bytes();
   post.other = partner->talk.call;
   partner->other = post.talk.call;

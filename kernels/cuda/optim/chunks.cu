@@ -6,11 +6,11 @@ namespace {
 
 constexpr int kOneWarp = 32;
 
-__global__ void note_sums_kernel(const math::SeedSums* cycle, math::SeedSums* before) {
+__global__ void note_sums_kernel(const math::LossSums* cycle, math::LossSums* before) {
   if (threadIdx.x == 0) *before = *cycle;
 }
 
-__global__ void take_sums_kernel(math::SeedSums* cycle, const math::SeedSums* before,
+__global__ void take_sums_kernel(math::LossSums* cycle, const math::LossSums* before,
                                  math::CycleSums* sums) {
   if (threadIdx.x != 0) return;
   *sums = math::CycleSums::of(*cycle, *before);
@@ -30,7 +30,7 @@ __global__ void add_sums_kernel(const math::CycleSums* more, math::CycleSums* su
   if (threadIdx.x == 0) sums->add(*more);
 }
 
-__global__ void put_sums_kernel(math::SeedSums* cycle, const math::SeedSums* before,
+__global__ void put_sums_kernel(math::LossSums* cycle, const math::LossSums* before,
                                 const math::CycleSums* sums) {
   if (threadIdx.x == 0) *cycle = sums->after(*before);
 }
@@ -38,11 +38,11 @@ __global__ void put_sums_kernel(math::SeedSums* cycle, const math::SeedSums* bef
 const math::CycleSums* sums_of(const ConstView& v) {
   return static_cast<const math::CycleSums*>(v.data);
 }
-const math::SeedSums* before_of(const ConstView& v) {
-  return static_cast<const math::SeedSums*>(v.data);
+const math::LossSums* before_of(const ConstView& v) {
+  return static_cast<const math::LossSums*>(v.data);
 }
 /// A math::StepState begins with its base.
-math::SeedSums* cycle_of(const StepMemory& memory) { return memory.state.as<math::StepState>(); }
+math::LossSums* cycle_of(const StepMemory& memory) { return memory.state.as<math::StepState>(); }
 
 template <class... Params, class... Args>
 void launch_one(const char* op, void (*kernel)(Params...), Stream stream, Args... args) {
@@ -53,7 +53,7 @@ void launch_one(const char* op, void (*kernel)(Params...), Stream stream, Args..
 
 void optim_note_sums(const StepMemory& memory, const View& before, Stream stream) {
   launch_one("optim_note_sums", note_sums_kernel, stream, cycle_of(memory),
-             static_cast<math::SeedSums*>(before.data));
+             static_cast<math::LossSums*>(before.data));
 }
 
 void optim_take_sums(const StepMemory& memory, const ConstView& before, const View& sums,

@@ -22,7 +22,7 @@ namespace firn::optim {
 
 /// One update of one parameter. All tensors are f32, or f64 for f64 parameters. Tensors with the
 /// weight's shape also have its memory order.
-struct WholeStep {
+struct NonElementwiseStep {
   std::size_t index;               ///< position of the parameter in its optimizer
   const std::string& name;         ///< empty: not known
   const std::string& label;        ///< label for errors
@@ -36,9 +36,9 @@ struct WholeStep {
   std::span<const Tensor> next_states;
 };
 
-class WholeRule {
+class NonElementwiseRule {
  public:
-  virtual ~WholeRule() = default;
+  virtual ~NonElementwiseRule() = default;
 
   struct State {
     std::string name;
@@ -54,29 +54,29 @@ class WholeRule {
   virtual std::vector<std::pair<const char*, double>> numbers() const { return {}; }
   /// Queues the work of a step. Its memory is reserved beforehand, so it must allocate the same
   /// amounts each time. It runs in skipped steps too.
-  virtual void compute(const WholeStep& step) const = 0;
+  virtual void compute(const NonElementwiseStep& step) const = 0;
   /// Returns true if compute() can throw for a reason other than memory. Then new weights have
   /// memory of their own, and do not replace gradients until all are computed.
   virtual bool may_throw() const noexcept { return false; }
 };
 
 /// Accepts shared pointers, which GroupSetup holds.
-using WholeRulePtr = std::shared_ptr<const WholeRule>;
+using NonElementwiseRulePtr = std::shared_ptr<const NonElementwiseRule>;
 
 /// The parameters of an optimizer that have such rules, with their states.
-class WholeUpdates {
+class NonElementwiseUpdates {
  public:
   /// A parameter in its arena. Its gradient has the shape and the memory order of the weight.
   struct Member {
     std::size_t index;
     std::string name, label;
-    const WholeRule* rule;
+    const NonElementwiseRule* rule;
     std::size_t arena;
     kernels::ParameterRange range;
     Tensor gradient;
     bool here = true;  ///< true if this rank updates it
     Tensor next_weight = {};
-    std::vector<WholeRule::State> kinds = {};
+    std::vector<NonElementwiseRule::State> kinds = {};
     std::vector<Tensor> states = {}, next = {};
   };
 
@@ -104,7 +104,7 @@ class WholeUpdates {
   /// `ranks`, the rank `owner` has the whole of each.
   std::vector<StateEntry> states_of(std::size_t index, int owner, int ranks) const;
   /// Copies the states of `other`, for parameters that both have here.
-  void copy_states(const WholeUpdates& other, Stream stream) const;
+  void copy_states(const NonElementwiseUpdates& other, Stream stream) const;
 
  private:
   void run(const Member& m, const kernels::StepMemory& memory,

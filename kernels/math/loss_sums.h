@@ -12,7 +12,7 @@ namespace firn::math {
 
 /// A cycle is a run of backward passes whose gradients are added up. The totals go on from cycle to
 /// cycle.
-struct SeedSums {
+struct LossSums {
   double weight_sum = 0;         ///< sum of the losses' weights
   double loss_sum = 0;           ///< sum of the losses
   std::int64_t micro_steps = 0;  ///< backward passes
@@ -31,8 +31,8 @@ FIRN_HD inline bool is_finite(double v) { return v - v == 0; }
 /// The first pass with a weight chooses the unit. A later pass keeps it if its own unit is within a
 /// factor of 2 and the loss scale is the same. Otherwise s.reexpress is a power of two, and the
 /// gradients summed so far must be multiplied by it: units never mix, and nothing is rounded (S05).
-FIRN_HD inline double next_seed(SeedSums& s, const ScalerState& scaler, const ScalePolicy& policy,
-                                double loss, double weight) {
+FIRN_HD inline double next_initial_gradient(LossSums& s, const ScalerState& scaler,
+                                            const ScalePolicy& policy, double loss, double weight) {
   s.reexpress = 1;
   if (policy.scaled && (weight > 0 || s.micro_steps == 0)) {
     const double unit = unit_for(scaler.scale, weight);

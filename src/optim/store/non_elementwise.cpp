@@ -1,4 +1,4 @@
-#include "optim/store/whole.h"
+#include "optim/store/non_elementwise.h"
 
 #include <algorithm>
 #include <utility>
@@ -19,22 +19,22 @@ Tensor line(const Tensor& t) { return t.as_strided({t.numel()}, {1}); }
 
 }  // namespace
 
-void WholeUpdates::add(Member m, const NamedTensor& parameter) {
+void NonElementwiseUpdates::add(Member m, const NamedTensor& parameter) {
   m.kinds = m.rule->states(parameter, m.label);
   members_.push_back(std::move(m));
 }
 
-void WholeUpdates::allocate(const MemoryOf& memory_of) {
+void NonElementwiseUpdates::allocate(const MemoryOf& memory_of) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     // One block holds all states and next states, each at a multiple of 256 bytes or more.
-    const auto room = [](const WholeRule::State& s) {
+    const auto room = [](const NonElementwiseRule::State& s) {
       return math::ceil_div(s.shape.product(), std::int64_t{64}) * 64;
     };
     std::int64_t elements = 0, at = 0;
     bool any = false;
     for (const Member& m : members_)
       if (m.here && m.gradient.dtype() == dtype)
-        for (const WholeRule::State& s : m.kinds) {
+        for (const NonElementwiseRule::State& s : m.kinds) {
           elements += 2 * room(s);
           any = true;
         }
@@ -42,7 +42,7 @@ void WholeUpdates::allocate(const MemoryOf& memory_of) {
     const Tensor memory = memory_of(dtype, std::max(elements, std::int64_t{1}));
     for (Member& m : members_) {
       if (!m.here || m.gradient.dtype() != dtype) continue;
-      for (const WholeRule::State& s : m.kinds) {
+      for (const NonElementwiseRule::State& s : m.kinds) {
         const Tensor& g = m.gradient;
         const Strides strides =
             s.shape == g.shape() ? g.strides() : strides_in(s.shape, MemoryFormat::contiguous);
@@ -68,8 +68,9 @@ void WholeUpdates::allocate(const MemoryOf& memory_of) {
   }
 }
 
-void WholeUpdates::reserve(const kernels::StepMemory& memory,
-                           std::span<const kernels::OptimizerArena> arenas, Device device) {
+void NonElementwiseUpdates::reserve(const kernels::StepMemory& memory,
+                                    std::span<const kernels::OptimizerArena> arenas,
+                                    Device device) {
   if (empty()) return;
   reserve_ = MemoryReserve(
       [&] {
@@ -79,8 +80,9 @@ void WholeUpdates::reserve(const kernels::StepMemory& memory,
       device, Owner::optimizer);
 }
 
-void WholeUpdates::run(const Member& m, const kernels::StepMemory& memory,
-                       std::span<const kernels::OptimizerArena> arenas, Stream stream) const {
+void NonElementwiseUpdates::run(const Member& m, const kernels::StepMemory& memory,
+                                std::span<const kernels::OptimizerArena> arenas,
+                                Stream stream) const {
   const std::int64_t n = m.range.count;
   if (n == 0) return;
   const NoGrad unrecorded;
@@ -101,9 +103,9 @@ void WholeUpdates::run(const Member& m, const kernels::StepMemory& memory,
                    .next_states = m.next});
 }
 
-void WholeUpdates::compute(const kernels::StepMemory& memory,
-                           std::span<const kernels::OptimizerArena> arenas,
-                           const GradientLedger& ledger, Stream stream) const {
+void NonElementwiseUpdates::compute(const kernels::StepMemory& memory,
+                                    std::span<const kernels::OptimizerArena> arenas,
+                                    const GradientLedger& ledger, Stream stream) const {
   if (empty()) return;
   const runtime::OpScope op("optimizer");
   const OwnerScope owner(Owner::optimizer);
@@ -112,15 +114,16 @@ void WholeUpdates::compute(const kernels::StepMemory& memory,
     if (m.here && ledger.noted(m.index)) run(m, memory, arenas, stream);
 }
 
-void WholeUpdates::commit(const kernels::StepMemory& memory, const GradientLedger& ledger,
-                          Stream stream) const {
+void NonElementwiseUpdates::commit(const kernels::StepMemory& memory, const GradientLedger& ledger,
+                                   Stream stream) const {
   for (const Member& m : members_)
     if (m.here && m.rule->may_throw() && ledger.noted(m.index))
       kernels::copy(m.next_weight.view(), m.gradient.mutable_view(), stream);
   if (!commits_.empty()) kernels::optim_commit(memory, commits_, stream);
 }
 
-std::vector<StateEntry> WholeUpdates::states_of(std::size_t index, int owner, int ranks) const {
+std::vector<StateEntry> NonElementwiseUpdates::states_of(std::size_t index, int owner,
+                                                         int ranks) const {
   std::vector<StateEntry> out;
   for (const Member& m : members_) {
     if (m.index != index) continue;
@@ -144,7 +147,7 @@ std::vector<StateEntry> WholeUpdates::states_of(std::size_t index, int owner, in
   return out;
 }
 
-void WholeUpdates::copy_states(const WholeUpdates& other, Stream stream) const {
+void NonElementwiseUpdates::copy_states(const NonElementwiseUpdates& other, Stream stream) const {
   for (const Member& m : members_)
     for (const Member& from : other.members_)
       if (m.index == from.index && m.here && from.here)

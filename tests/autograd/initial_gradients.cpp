@@ -32,13 +32,15 @@ TEST_CASE("seed: one of another dtype is refused, and no gradient is zero", "[au
     x.set_requires_grad();
     const Tensor y = output(x);
     for (DType t : {f64, f16, bf16, i32}) {
-      const std::string message = error_of([&] { backward(y, {.seed = ones(y.shape(), t)}); });
-      CHECK(holds(message, std::string("seed ") + describe(ones(y.shape(), t))));
+      const std::string message =
+          error_of([&] { backward(y, {.initial_gradient = ones(y.shape(), t)}); });
+      CHECK(holds(message, std::string("initial gradient ") + describe(ones(y.shape(), t))));
       CHECK(holds(message, "seed.to(firn::f32)"));
       CHECK_FALSE(x.grad().defined());
     }
     // Refused before anything ran: the graph is whole.
-    backward(y, {.seed = make(Values(static_cast<std::size_t>(y.numel()), 0.5), y.shape(), f32)});
+    backward(y, {.initial_gradient =
+                     make(Values(static_cast<std::size_t>(y.numel()), 0.5), y.shape(), f32)});
     REQUIRE(x.grad().defined());
     double largest = 0;
     for (double g : values_of(x.grad())) largest = std::max(largest, std::abs(g));

@@ -18,29 +18,30 @@ constexpr auto kLastMessages = 300ms;  // messages sent before a rank left may s
 
 }  // namespace
 
-void MpiWorld::talk(std::span<const Talk> talks, double deadline) {
-  call_ = talks.front().call;
+void MpiWorld::exchange_messages(std::span<const Message> messages, double deadline) {
+  call_ = messages.front().call;
   if (break_ != Break::none) throw_broken(call_.kind);
   deadline_ = deadline;
-  for (std::size_t i = 0; i < talks.size(); ++i) {
+  for (std::size_t i = 0; i < messages.size(); ++i) {
     Side& side = sides_[i];
-    side = {.own = talks[i].call, .other = {}, .heard = false};
+    side = {.own = messages[i].call, .other = {}, .heard = false};
     const bool sends = side.own.kind == CallKind::send;
     constexpr auto bytes = static_cast<std::int64_t>(sizeof(Call));
     receive(&side.other, bytes, side.own.root, sends ? kReceiverTag : kSenderTag, even_);
     send(&side.own, bytes, side.own.root, sends ? kSenderTag : kReceiverTag, even_);
   }
-  hear_other_sides(talks.size());
-  for (std::size_t i = 0; i < talks.size(); ++i) {
+  hear_other_sides(messages.size());
+  for (std::size_t i = 0; i < messages.size(); ++i) {
     const Call &own = sides_[i].own, &other = sides_[i].other;
     if (own.dtype == other.dtype && own.count == other.count) continue;
     break_ = Break::different;
     throw_unlike(rank_, own, other, of_all_);
   }
   std::int64_t most = 0;
-  for (const Talk& t : talks) most = std::max(most, static_cast<std::int64_t>(t.call.bytes()));
+  for (const Message& t : messages)
+    most = std::max(most, static_cast<std::int64_t>(t.call.bytes()));
   for (std::int64_t at = 0; at < most; at += mpi_sizes().message) {
-    for (const Talk& t : talks) {
+    for (const Message& t : messages) {
       const auto bytes = static_cast<std::int64_t>(t.call.bytes());
       const std::int64_t n = std::clamp<std::int64_t>(bytes - at, 0, mpi_sizes().message);
       if (t.call.kind == CallKind::send)
@@ -56,7 +57,7 @@ void MpiWorld::talk(std::span<const Talk> talks, double deadline) {
          "MPI_Testall");
       if (done) break;
       heed();
-      if (Clock::now() > end) be_late_to(talks.front().call.root);
+      if (Clock::now() > end) be_late_to(messages.front().call.root);
       std::this_thread::yield();
     }
     even_.clear();

@@ -9,7 +9,7 @@
 
 namespace firn::optim {
 
-struct ParamStore::Division {
+struct ParamStore::Sharding {
   std::vector<Arena> arenas;
   Ref<Storage> partials;
   std::vector<kernels::OptimizerArena> views;
@@ -17,7 +17,7 @@ struct ParamStore::Division {
   bool weights = false;                    ///< true if weights are sharded too
   std::vector<Ref<Storage>> norm_tables;   ///< tables for the norm over the whole arenas
   std::vector<Ref<Storage>> chunk_orders;  ///< chunk orders of the views, with sharded gradients
-  WholeUpdates whole;
+  NonElementwiseUpdates whole;
 };
 
 /// Returns the elements `part` of a flat tensor.
