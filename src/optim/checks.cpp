@@ -93,6 +93,16 @@ void warn_of_empty_step(OptimizerImpl& impl) {
        "call opt.backward(loss) first; loss.backward() does not count");
 }
 
+void warn_of_dropped_calls(OptimizerImpl& impl) {
+  if (impl.at.calls == 0 || impl.at.has_new_micro_step() || impl.notes.warned_dropped) return;
+  impl.notes.warned_dropped = true;
+  warn(impl.store.op(),
+       fmt::format("zero_grad() drops a cycle of which step() has counted {} of {} micro-steps",
+                   impl.at.calls, impl.at.length_or_next(impl.options.accumulate)),
+       "a step() that ends a cycle clears the gradients itself: leave zero_grad() out of the loop. "
+       "flush(Partial::drop) drops a cycle without this warning");
+}
+
 void warn_if_unscaled(OptimizerImpl& impl) {
   if (!impl.notes.no_scale_chosen || !impl.reads_f16()) return;
   impl.notes.no_scale_chosen = false;

@@ -22,5 +22,7 @@ void check_skips(OptimizerImpl& impl);
 void warn_if_unreached(OptimizerImpl& impl, bool reached);
 void warn_of_empty_step(OptimizerImpl& impl);
 void warn_if_unscaled(OptimizerImpl& impl);
+/// Warns before zero_grad() right after a step() that has not ended its cycle.
+void warn_of_dropped_calls(OptimizerImpl& impl);
 
 }  // namespace firn::optim

@@ -75,6 +75,7 @@ FIRN_OUT_OF_MEMORY("flush")
 void Optimizer::zero_grad() try {
   impl().require_outside_cycle("zero_grad()");
   impl().require_no_pass();
+  warn_of_dropped_calls(impl());
   impl().zero_grad();
 }
 FIRN_OUT_OF_MEMORY("zero_grad")

@@ -158,6 +158,19 @@ TEST_CASE("z-loss adds the square of the log-sum, which class weights do not mul
   expect_close("gradient", values_of(x.grad()), {-1 + 0.03, 0.515, 0.515, 0, 0, 0}, 1e-14);
 }
 
+TEST_CASE("a z-loss below 0 counts too, for any form of the target") {
+  const Tensor x = logits(), t = targets({0, 1});
+  const CrossEntropyOptions plain, below{.z_loss = -0.01};
+  const double lost = -0.01 * (9 + 4);
+  CHECK(cross_entropy(x, t, below).sum.item() ==
+        Approx(cross_entropy(x, t, plain).sum.item() + lost));
+  CHECK(cross_entropy_terms(x, t, below).loss().sum.item() ==
+        Approx(cross_entropy_terms(x, t, plain).loss().sum.item() + lost));
+  const Tensor p = full({2, 3}, 1.0 / 3, f64);
+  CHECK(cross_entropy(x, p, below).sum.item() ==
+        Approx(cross_entropy(x, p, plain).sum.item() + lost));
+}
+
 TEST_CASE("label smoothing spreads its part over all classes, with their weights") {
   const double s = 0.3;
   const std::vector<double> w = {2, 1, 0.5};

@@ -282,6 +282,38 @@ TEST_CASE("[S01][S09][S17] a step in which no parameter got a gradient is skippe
   CHECK(opt.step().applied_steps() == 2);
 }
 
+TEST_CASE(
+    "zero_grad() after a step() in mid-cycle, as in loops without accumulation, is warned of") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 0.5}, {.accumulate = 2});
+  Warnings warnings;
+  for (int i = 0; i < 3; ++i) {
+    opt.backward(objective(w, {1}));
+    opt.step();
+    opt.zero_grad();
+  }
+  CHECK(w.item() == 1);  // no cycle has ended
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(mentions(warnings.texts[0], {"[SGD]", "drops a cycle", "1 of 2 micro-steps",
+                                     "leave zero_grad() out of the loop"}));
+
+  // Other orders are meant: a drop by name, and one of a micro-step that step() has not counted.
+  optim::SGD other({w}, {.lr = 0.5}, {.accumulate = 2});
+  other.backward(objective(w, {1}));
+  other.step();
+  other.flush(optim::Partial::drop);
+  other.backward(objective(w, {1}));
+  other.step();
+  other.backward(objective(w, {1}));
+  other.zero_grad();
+  for (int i = 0; i < 2; ++i) {
+    other.backward(objective(w, {1}));
+    other.step();
+  }
+  other.zero_grad();  // after a whole cycle
+  CHECK(warnings.texts.size() == 1);
+}
+
 TEST_CASE("a layer that was assigned to after the optimizer was made is warned of, by name") {
   struct Net : nn::Module {
     nn::Linear in{2, 3}, out{3, 1};

@@ -59,7 +59,7 @@ LossTerms class_terms(const char* op, const Tensor& scores, const Tensor& target
   } else if (smooth > 0) {
     terms = (1 - smooth) * terms - sum(log_p, -1) * (smooth / static_cast<double>(classes));
   }
-  if (options.z_loss > 0) terms = terms + options.z_loss * square(log_sum_exp(scores_read));
+  if (options.z_loss != 0) terms = terms + options.z_loss * square(log_sum_exp(scores_read));
   if (in.row_weights.defined()) {
     terms = terms * in.row_weights;
     weights = weights * in.row_weights;
@@ -101,7 +101,7 @@ LossTerms ops::probability_terms(const char* op, const Tensor& scores, const Ten
   const Tensor log_p = log_softmax(read);
   const Tensor idle = logical_and(eq(t, 0), eq(log_p, -HUGE_VAL));
   Tensor terms = -sum(t * where(idle, 0, log_p), -1);
-  if (options.z_loss > 0) terms = terms + options.z_loss * square(log_sum_exp(read));
+  if (options.z_loss != 0) terms = terms + options.z_loss * square(log_sum_exp(read));
   if (!u.defined()) return {terms};
   return {where(ne(u, 0), terms * u, 0), u};
 }

@@ -67,6 +67,7 @@ struct HostNotes {
   bool averaged = false;            ///< true if the weights are their averages (AveragedWeights)
   bool no_scale_chosen = false;     ///< true if LossScale::automatic has chosen no scale
   bool warned_unreached = false, warned_empty = false, warned_unheld = false;
+  bool warned_dropped = false;
   std::string unheld = {};      ///< ParamStore::unheld() when the last cycle was decided
   std::int64_t complained = 0;  ///< number of the cycle for which check_skips() has thrown
 };
