@@ -105,7 +105,7 @@ class Tensor {
   /// Returns the same elements outside the graph.
   Tensor detach() const;
 
-  // ---- Member forms of the ops in ops.h, reduce.h and others, which document them (defined in
+  // ---- Member forms of the ops in firn/ops, which document them (defined in
   // src/ops) ----
   /// Work as cast() and to_device().
   Tensor to(DType dtype) const;

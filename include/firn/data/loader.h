@@ -83,8 +83,8 @@ struct LoaderBatch {
   const Tensor& y() const { return (*this)[1]; }
   /// Returns the samples [first, last) of the batch of all ranks, as views, for the function of
   /// run_batch(). Throws Error unless this rank has all of them. If it lacks some, the loader and
-  /// the optimizer divide batches differently, or BadSample::skip has left one out. It also throws Error
-  /// for a field that does not have one row for each sample, which a `collate` may return.
+  /// the optimizer divide batches differently, or BadSample::skip has left one out. It also throws
+  /// Error for a field that does not have one row for each sample, which a `collate` may return.
   LoaderBatch part(std::int64_t first, std::int64_t last) const;
 };
 

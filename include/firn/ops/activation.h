@@ -6,7 +6,7 @@
 namespace firn {
 
 /// The activation that mlp(), a convolution or a block applies to its result. gelu_tanh is GELU's
-/// tanh form, as in gelu_tanh() (ops.h).
+/// tanh form, as in gelu_tanh() (elementwise.h).
 enum class Activation : std::uint8_t { none, relu, gelu_tanh };
 
 }  // namespace firn

@@ -1,7 +1,7 @@
 // Normalisation of images and sequences by channel: batch, group and instance norm. x is
-// [n, c, ...] of rank 2 to 5; the memory format (ops.h) is kept. Statistics are computed in f32
-// (f64 for f64), whatever x's dtype. Autocast does not cast x. weight and bias [c] have x's dtype
-// or the compute dtype; undefined means 1 and 0.
+// [n, c, ...] of rank 2 to 5; the memory format (channels_last() in copy.h) is kept. Statistics are
+// computed in f32 (f64 for f64), whatever x's dtype. Autocast does not cast x. weight and bias [c]
+// have x's dtype or the compute dtype; undefined means 1 and 0.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
 // Convolutions. Shapes are [batch, channels, height, width], or have one axis of positions, or
-// three with the depth before the height. Results are channels-last in memory (ops.h), and
-// channels-last operands are not copied. Sums of f16 and bf16 run in f32. Invalid arguments throw
-// Error with the op, the values and a hint.
+// three with the depth before the height. Results are channels-last in memory (channels_last() in
+// copy.h), and channels-last operands are not copied. Sums of f16 and bf16 run in f32. Invalid
+// arguments throw Error with the op, the values and a hint.
 #pragma once
 
 #include <cstdint>
 
-#include "firn/ops/ops.h"
+#include "firn/ops/activation.h"
 #include "firn/tensor.h"
 
 namespace firn {

@@ -1,13 +1,151 @@
-// More elementwise operations, with the names, defaults and edge cases of PyTorch. ops.h has the
-// arithmetic, the common functions and activations, comparisons and where(), and says what holds
-// for all: dtypes, broadcasting, forms that write in place, errors.
+// Elementwise operations: arithmetic, functions, activations, comparisons and where(), with the
+// names, defaults and edge cases of PyTorch. ops.h has the rules for dtypes and errors.
 #pragma once
 
+#include <concepts>
 #include <optional>
 
 #include "firn/tensor.h"
 
 namespace firn {
+
+// ---- Elementwise, one operand. The shape stays; floating dtypes (neg, abs and square also
+// integers). The form with an underscore writes x in place. If x is part of a graph, the write is
+// recorded; then x must be a non-leaf without another handle, view or saved copy.
+Tensor neg(const Tensor& x);         ///< -x
+Tensor abs(const Tensor& x);         ///< |x|, derivative 0 at 0
+Tensor exp(const Tensor& x);         ///< e^x
+Tensor log(const Tensor& x);         ///< natural logarithm
+Tensor sqrt(const Tensor& x);        ///< x^(1/2)
+Tensor rsqrt(const Tensor& x);       ///< x^(-1/2)
+Tensor square(const Tensor& x);      ///< x^2
+Tensor reciprocal(const Tensor& x);  ///< 1/x
+Tensor relu(const Tensor& x);        ///< max(x, 0); NaN stays NaN; derivative 0 at 0
+Tensor leaky_relu(const Tensor& x, double slope = 0.01);  ///< x if x > 0, else slope*x
+Tensor elu(const Tensor& x, double alpha = 1);            ///< x if x > 0, else alpha*(e^x - 1)
+Tensor gelu(const Tensor& x);       ///< x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel 2016)
+Tensor gelu_tanh(const Tensor& x);  ///< x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+Tensor sigmoid(const Tensor& x);    ///< 1/(1 + e^-x), stable at both ends
+Tensor silu(const Tensor& x);       ///< x sigmoid(x)
+Tensor tanh(const Tensor& x);       ///< hyperbolic tangent
+Tensor softplus(const Tensor& x);   ///< log(1 + e^x), stable at both ends
+Tensor sin(const Tensor& x);        ///< sine, x in radians
+Tensor cos(const Tensor& x);        ///< cosine, x in radians
+/// min(max(x, low), high); derivative 1 between the bounds, 0 at them and beyond. A bound that is
+/// NaN gives NaN, as with bounds that are tensors.
+[[nodiscard]] Tensor clamp(const Tensor& x, double low, double high);
+/// clamp() by one bound, for integers too: max(x, low), and min(x, high). NaN wins on either side.
+[[nodiscard]] Tensor clamp_min(const Tensor& x, double low);
+[[nodiscard]] Tensor clamp_max(const Tensor& x, double high);
+
+Tensor& neg_(Tensor& x);
+Tensor& abs_(Tensor& x);
+Tensor& exp_(Tensor& x);
+Tensor& log_(Tensor& x);
+Tensor& sqrt_(Tensor& x);
+Tensor& rsqrt_(Tensor& x);
+Tensor& square_(Tensor& x);
+Tensor& reciprocal_(Tensor& x);
+Tensor& relu_(Tensor& x);
+Tensor& leaky_relu_(Tensor& x, double slope = 0.01);
+Tensor& elu_(Tensor& x, double alpha = 1);
+Tensor& gelu_(Tensor& x);
+Tensor& gelu_tanh_(Tensor& x);
+Tensor& sigmoid_(Tensor& x);
+Tensor& silu_(Tensor& x);
+Tensor& tanh_(Tensor& x);
+Tensor& softplus_(Tensor& x);
+Tensor& sin_(Tensor& x);
+Tensor& cos_(Tensor& x);
+Tensor& clamp_(Tensor& x, double low, double high);
+Tensor& clamp_min_(Tensor& x, double low);
+Tensor& clamp_max_(Tensor& x, double high);
+
+// ---- Elementwise, two operands, broadcasting (numpy's rule) ----
+Tensor add(const Tensor& a, const Tensor& b);  ///< a + b
+Tensor sub(const Tensor& a, const Tensor& b);  ///< a - b
+Tensor mul(const Tensor& a, const Tensor& b);  ///< a b
+Tensor div(const Tensor& a, const Tensor& b);  ///< a / b; floating dtypes only
+/// a^b. Between integers it wraps around, and a negative b gives the whole part of a^b: 0, but 1
+/// and -1 for a = 1 and -1; 0 for a = 0. Bools are not numbers.
+Tensor pow(const Tensor& a, const Tensor& b);
+/// The smaller element, or the larger by maximum(). NaN wins; a tie shares the gradient evenly.
+Tensor minimum(const Tensor& a, const Tensor& b);
+Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor swiglu(const Tensor& gate, const Tensor& up);  ///< silu(gate) up (Shazeer 2020); floating
+Tensor add(const Tensor& a, double b);
+Tensor sub(const Tensor& a, double b);
+Tensor mul(const Tensor& a, double b);
+Tensor div(const Tensor& a, double b);
+/// Throws Error unless b is a whole number of 0 or more for integers.
+Tensor pow(const Tensor& a, double b);
+Tensor pow(double a, const Tensor& b);
+/// Write a in place: its shape must be the broadcast one; rules as for the unary forms.
+Tensor& add_(Tensor& a, const Tensor& b);
+Tensor& sub_(Tensor& a, const Tensor& b);
+Tensor& mul_(Tensor& a, const Tensor& b);
+Tensor& div_(Tensor& a, const Tensor& b);
+Tensor& add_(Tensor& a, double b);
+Tensor& sub_(Tensor& a, double b);
+Tensor& mul_(Tensor& a, double b);
+Tensor& div_(Tensor& a, double b);
+
+Tensor minimum(const Tensor& a, double b);
+Tensor maximum(const Tensor& a, double b);
+inline Tensor minimum(double a, const Tensor& b) { return minimum(b, a); }
+inline Tensor maximum(double a, const Tensor& b) { return maximum(b, a); }
+
+/// Comparisons return bool tensors and carry no gradient; a comparison with NaN is false (ne:
+/// true).
+Tensor eq(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, const Tensor& b);
+Tensor eq(const Tensor& a, double b);
+Tensor ne(const Tensor& a, double b);
+Tensor lt(const Tensor& a, double b);
+Tensor le(const Tensor& a, double b);
+Tensor gt(const Tensor& a, double b);
+Tensor ge(const Tensor& a, double b);
+/// Elements of a if `condition` (bool) holds, else of b; all three broadcast. Two numbers give f32.
+[[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+[[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, double b);
+[[nodiscard]] Tensor where(const Tensor& condition, double a, const Tensor& b);
+[[nodiscard]] Tensor where(const Tensor& condition, double a, double b);
+Tensor where(const Tensor&,  // where(condition, 1, 0) is f32; the condition itself is bool
+             std::same_as<bool> auto, std::same_as<bool> auto) = delete;
+
+/// Work as neg(), add(), sub(), mul() and div(); a number stands for a tensor of that value.
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, double b) { return div(a, b); }
+inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
+inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
+Tensor operator-(double a, const Tensor& b);
+Tensor operator/(double a, const Tensor& b);
+// == and != are left out: code that compares two handles, such as std::find, expects one bool.
+// Write eq(a, b) and ne(a, b).
+/// Work as lt(), le(), gt() and ge().
+inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
+inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
+inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
+inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
+inline Tensor operator<(const Tensor& a, double b) { return lt(a, b); }
+inline Tensor operator<=(const Tensor& a, double b) { return le(a, b); }
+inline Tensor operator>(const Tensor& a, double b) { return gt(a, b); }
+inline Tensor operator>=(const Tensor& a, double b) { return ge(a, b); }
+inline Tensor operator<(double a, const Tensor& b) { return gt(b, a); }
+inline Tensor operator<=(double a, const Tensor& b) { return ge(b, a); }
+inline Tensor operator>(double a, const Tensor& b) { return lt(b, a); }
+inline Tensor operator>=(double a, const Tensor& b) { return le(b, a); }
 
 // ---- Functions of one operand. The shape and the dtype stay; floating dtypes ----
 Tensor log1p(const Tensor& x);  ///< log(1 + x), exact for small x

@@ -1,5 +1,4 @@
-// Reading, writing and adding at positions that tensors hold. ops.h has gather(), index_select()
-// and embedding().
+// Operations that read, write and add at positions that tensors hold.
 #pragma once
 
 #include <concepts>
@@ -9,11 +8,23 @@
 #include <utility>
 #include <vector>
 
-#include "firn/ops/ops.h"
 #include "firn/ops/sort.h"
 #include "firn/tensor.h"
 
 namespace firn {
+
+// ---- One index tensor ----
+/// Rows of `table` [n, d...] at `index` (i64 or i32, any shape): shape index.shape + [d...].
+/// Throws on an index outside [0, n). Rows with the same index sum their gradients in index order.
+Tensor embedding(const Tensor& table, const Tensor& index);
+/// x at positions `index` (1-D) of `axis`.
+Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index);
+/// out[i][j] = x[i][index[i][j]] for axis 1, and likewise for the others. index has x's rank; its
+/// sizes on the other axes are at most x's.
+Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index);
+/// 1 at position index[...] of a new last axis of size `classes`, else 0; no gradient. `dtype` must
+/// support arithmetic.
+Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
 // An index is i64 or i32 and on x's device; a negative one or one beyond the axis throws Error, on
 // a CUDA device when the host next waits for it.

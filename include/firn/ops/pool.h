@@ -1,5 +1,6 @@
 // Pooling and resampling of images [n, c, h, w] (or [c, h, w]; the result has the same rank). The
-// memory format (ops.h) is kept; sums of f16 and bf16 run in f32. Invalid arguments throw Error.
+// memory format (channels_last() in copy.h) is kept; sums of f16 and bf16 run in f32. Invalid
+// arguments throw Error.
 #pragma once
 
 #include <concepts>

@@ -1,6 +1,6 @@
-// Sums of products over named axes, and products of vectors, matrices and batches of them. All are
-// made of matmul(), linear(), mul(), sum() and views, so what these say holds: a contraction adds
-// in f32 (f64 for f64) and takes strided operands without a copy. Operands share a floating dtype.
+// Products: matmul(), linear(), chains of layers, and sums of products over named axes. The latter
+// are made of matmul(), linear(), mul(), sum() and views. So a contraction adds in f32 (f64 for
+// f64) and takes strided operands without a copy. Operands share a floating dtype.
 // Under autocast contractions run in the guard's 16-bit dtype, as matmul() does. If no letter of
 // both operands is summed, the product and the sums keep the dtypes of mul() and sum().
 #pragma once
@@ -9,10 +9,33 @@
 #include <span>
 #include <string_view>
 
-#include "firn/ops/ops.h"
+#include "firn/ops/activation.h"
 #include "firn/tensor.h"
 
 namespace firn {
+
+// ---- Products of matrices, and chains of them ----
+/// [m, k] x [k, n] -> [m, n]; leading batch axes broadcast; a 1-D operand is a row (left) or column
+/// (right) whose axis is removed. Sums run in f32 (f64 for f64). Transposed views are not copied.
+Tensor matmul(const Tensor& a, const Tensor& b);
+/// x [..., in] with weight [out, in] and bias [out] (or undefined): x weightᵀ + bias, [..., out].
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+const char* to_string(Activation activation) noexcept;
+/// A chain of linear layers with `activation` after each but the last, as one op. x [..., in],
+/// weights[i] [out_i, out_{i-1}] and biases[i] [out_i] (or undefined; an empty `biases` means none)
+/// give [..., out_last]. It computes linear() and the activation in turn, with fewer launches (the
+/// idea of Apex's fused MLP): two per layer at most, forward and backward. One backward launch
+/// computes the gradients of weight and bias, the other that of the data with the activation's
+/// derivative. gelu_tanh is applied to the sum before the sum is rounded to 16 bits.
+Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases = {},
+           Activation activation = Activation::relu);
+inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
+                  std::initializer_list<Tensor> biases = {},
+                  Activation activation = Activation::relu) {
+  return mlp(x, std::span<const Tensor>(weights.begin(), weights.size()),
+             std::span<const Tensor>(biases.begin(), biases.size()), activation);
+}
 
 /// The sum of products that `equation` names, as PyTorch's einsum: "bij,bjk->bik". Each operand has
 /// a letter (a-z, A-Z) for each of its axes. The result has the axes after the arrow, and sums over

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "firn/ops/conv.h"
-#include "firn/ops/ops.h"
 #include "firn/tensor.h"
 
 namespace firn {
@@ -115,9 +114,9 @@ enum class PadMode : std::uint8_t {
 };
 const char* to_string(PadMode mode) noexcept;
 /// Adds `before[i]` and `after[i]` elements around axis i, as `mode` says; both lists have x's
-/// rank. pad() of ops.h adds a number. The elements are read once, whatever the number of axes, and
-/// channels-last memory stays so. Throws Error if reflect adds x's size or more, circular more than
-/// that, or if an axis without elements is to grow.
+/// rank. pad() of shape.h adds a number. The elements are read once, whatever the number of axes,
+/// and channels-last memory stays so. Throws Error if reflect adds x's size or more, circular more
+/// than that, or if an axis without elements is to grow.
 Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode);
 /// [..., c r^2, h, w] -> [..., c, h r, w r]: r^2 channels become the pixels of a square (Shi et al.
 /// 2016). Throws Error unless r > 0 and r^2 divides the channels.

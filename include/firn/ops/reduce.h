@@ -1,5 +1,4 @@
-// More reductions, statistics, and scans along an axis. sum, mean, max, min, argmax, var and norm
-// are in ops.h.
+// Reductions, statistics, and scans along an axis.
 #pragma once
 
 #include <concepts>
@@ -9,6 +8,39 @@
 #include "firn/tensor.h"
 
 namespace firn {
+
+// ---- Reductions over `axes`: a list or one number; empty: all. Reduced axes are removed, or kept
+// with size 1 if `keepdims` is set ----
+/// The sum; integers give i64.
+Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// The sum divided by the number of elements, NaN if there are none; floating dtypes.
+Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// Largest / smallest; NaN propagates; ties share the gradient evenly. Throws on an empty
+/// reduction. max_with_indices() of reduce.h also says where.
+Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// Position (i64) of the first largest element along one axis; no gradient.
+Tensor argmax(const Tensor& x, std::int64_t axis = -1, bool keepdims = false);
+/// Variance with divisor max(0, n - correction). If that is 0, the value is inf, or NaN if all
+/// elements are equal. Its gradient is then PyTorch's: over all axes inf, or NaN at the mean; over
+/// a list of axes 2 dy (x - mean) / (n - correction).
+Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
+           bool keepdims = false);
+/// Euclidean norm; derivative 0 if the norm is 0.
+Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+
+/// Reject a bool in place of a number or a number in place of a bool, as PyTorch's order has.
+Tensor argmax(const Tensor&, std::same_as<bool> auto) = delete;         // argmax(x, axis, keepdims)
+Tensor sum(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // sum(x, {0, 1}, true)
+Tensor mean(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // mean(x, {0, 1}, true)
+Tensor max(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // max(x, {0, 1}, true)
+Tensor min(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // min(x, {0, 1}, true)
+Tensor norm(const Tensor&,  // norm(x, axes): it has no p
+            const Axes&, detail::ANumber auto) = delete;
+Tensor var(const Tensor&,  // var(x, {}, correction, keepdims)
+           std::same_as<bool> auto, bool = false) = delete;
+Tensor var(const Tensor&,  // var(x, axes, correction, keepdims)
+           const Axes&, std::same_as<bool> auto, bool = false) = delete;
 
 // ---- Reductions over `axes`: a list or one number; empty: all. Reduced axes are removed, or kept
 // with size 1 if `keepdims` is set ----
@@ -47,7 +79,7 @@ struct VarMean {
 VarMean var_mean(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
                  bool keepdims = false);
 
-/// Reject a bool in place of a number, or a number in place of a bool, as in ops.h.
+/// Reject a bool in place of a number, or a number in place of a bool, as above.
 Tensor prod(const Tensor&, const Axes&, detail::ANumber auto) = delete;  // prod(x, {0, 1}, true)
 Tensor any(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // any(x, {0, 1}, true)
 Tensor all(const Tensor&, const Axes&, detail::ANumber auto) = delete;   // all(x, {0, 1}, true)

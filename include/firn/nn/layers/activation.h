@@ -1,5 +1,6 @@
-// Activation functions as modules, for Sequential. Each calls the op of the same name in ops.h,
-// which states formula and derivative. Shapes do not change; there are no parameters.
+// Activation functions as modules, for Sequential. Each calls the op of the same name in
+// elementwise.h, which states formula and derivative. Shapes do not change; there are no
+// parameters.
 #pragma once
 
 #include <cstdint>

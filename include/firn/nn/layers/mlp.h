@@ -16,7 +16,8 @@ struct MLPOptions {
   Device device = default_device();
 };
 
-/// Linear layers with an activation between them, run as one op (mlp() in ops.h): x [..., sizes[0]]
+/// Linear layers with an activation between them, run as one op (mlp() in products.h): x [...,
+/// sizes[0]]
 /// -> [..., sizes.back()]. Computes the same numbers from the same starting values as Linear layers
 /// and activations in a Sequential, with fewer launches on a GPU. Parameters are named
 /// "layers.0.weight", ...

@@ -1,5 +1,5 @@
 // Layers that move elements: padding, shuffles of pixels and channels, windows. Each calls the op
-// of the same name in ops.h and rearrange.h, which states shapes and rules. No parameters.
+// of the same name in shape.h and rearrange.h, which states shapes and rules. No parameters.
 #pragma once
 
 #include <cstdint>
