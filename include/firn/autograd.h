@@ -26,9 +26,9 @@ struct BackwardOptions {
 /// computed from. Nodes run in reverse order of their recording: the same graph gives the same
 /// bits. Throws Error if `output` requires no gradient, if `initial_gradient` does not fit, or if
 /// an earlier backward() freed a part of the graph. Also throws if a saved tensor was modified in
-/// place since; the message names both ops. A hook or a custom function may call backward() for
-/// another graph, which it records under EnableGrad. Throws Error if that call reaches nodes of an
-/// unfinished outer backward().
+/// place since; the message names both ops. A hook or a custom function may record another graph
+/// under EnableGrad, and call backward() on it. This inner call throws Error if it reaches nodes of
+/// the outer pass.
 ///
 /// After an error, some leaves may hold a part of their gradients: clear those with set_grad({}).
 /// An optimizer refuses such a cycle until zero_grad(). Gradients that earlier ops have added stay.
@@ -65,9 +65,9 @@ class EnableGrad {
 };
 
 /// While alive, these leaves receive no gradient in any thread. Ops recorded meanwhile treat them
-/// as tensors that require none, and a backward pass through a graph recorded before leaves their
-/// gradients alone. The parameters of an optimizer can be frozen too. Guards nest, and may end in
-/// any order. For a GAN's generator step:
+/// as constants. A backward pass meanwhile adds nothing to their gradients, even through an older
+/// graph. The parameters of an optimizer can be frozen too. Guards nest, and may end in any order.
+/// For a GAN's generator step:
 ///
 ///   const Freeze guard(discriminator.parameters());
 ///   opt_g.backward(loss(discriminator(generator(z))));
@@ -103,18 +103,20 @@ class AnomalyMode {
 
 /// Runs once in each backward() that reaches `t`, when the gradient with respect to `t` is complete
 /// for that pass. The hook may return a new gradient of the same shape, dtype and device, which
-/// replaces the one it received; an undefined tensor keeps it. In Optimizer::backward() the
-/// gradient is that of the loss's sum times the loss scale, so clip by StepOptions. backward()
-/// throws Error if the returned gradient does not fit, or if the hook writes the gradient in place.
-/// A hook must not destroy the optimizer whose backward() runs.
+/// replaces the one it received; an undefined tensor keeps it. Optimizer::backward() passes a hook
+/// the gradient of loss.sum times a power of two. This factor depends on loss scale and weight, and
+/// may change within a cycle. It is 1 without loss scaling. StepOptions clips the averaged gradient
+/// instead. backward() throws Error if the returned gradient does not fit, or if the hook writes
+/// the gradient in place. A hook must not destroy the optimizer whose backward() runs.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
-/// Adds a hook after the existing hooks of `t`. Returns its id for remove_hook(); no id is used
-/// twice. A hook that is added during a backward() runs from the next one on. The graph of `t` owns
-/// the hook: a hook that captures `t` or a result of it keeps that graph alive until remove_hook().
+/// Adds a hook after the existing hooks of `t`. Returns its number among the hooks of `t`, for
+/// remove_hook(); no hook of `t` gets it again. Hooks of other tensors have the same numbers. A
+/// hook that is added during a backward() runs from the next one on. The graph of `t` owns the
+/// hook: a hook that captures `t` or a result of it keeps that graph alive until remove_hook().
 /// Throws Error if `t` requires no gradient or the hook is empty.
 int add_hook(const Tensor& t, GradHook hook);
-/// Removes a hook: it does not run any more. A hook may remove itself while it runs. Throws Error
-/// if `t` never had a hook with this id, or if it was removed before.
+/// Removes the hook with this number: it does not run any more. A hook may remove itself while it
+/// runs. Throws Error if `t` never had a hook `id`, or if it was removed before.
 void remove_hook(const Tensor& t, int id);
 
 /// Arguments of a custom function's backward.

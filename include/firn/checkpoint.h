@@ -6,7 +6,7 @@
 //   Tensor y = checkpoint([&](const Tensor& t) { return f(t); }, h);
 //
 // nn::Module::set_checkpoint() checkpoints every call of a module; nn/checkpoint.h does so for many
-// modules.
+// modules. Rules such as S36 are in docs/semantics.md.
 #pragma once
 
 #include <array>
@@ -30,19 +30,21 @@ enum class Keep : std::uint8_t {
   /// Its inputs alone: the whole part is computed again.
   inputs,
   /// Also the results of linear, matmul, mlp, convolutions and attention. The rest is computed
-  /// again, and with it products that are at most a tenth of the part's work.
+  /// again, with some of these products: together at most a tenth of the work of all.
   products,
-  /// Everything, inputs too, in pinned memory of the host. For CUDA devices.
+  /// Everything, inputs too, in pinned memory of the host. The forward pass throws Error for
+  /// tensors on the CPU.
   on_host,
-  /// Everything, inputs too, in a temporary file of the process. The file is in FIRN_OFFLOAD_DIR,
-  /// else TMPDIR, else /tmp. These variables are read when the file is first needed.
+  /// Everything, inputs too, in a temporary file of the process. On a CUDA device the host waits
+  /// for each copy. The file is in FIRN_OFFLOAD_DIR, else TMPDIR, else /tmp. These variables are
+  /// read when the file is first needed.
   in_file
 };
 
 struct CheckpointOptions {
   Keep keep = Keep::inputs;  ///< tensors that the forward pass keeps
   /// Compares hashes of the recomputed values with those of the first pass. Each pass reads these
-  /// values once more.
+  /// values once more. Has no effect with on_host and in_file.
   bool check_values = true;
 };
 
@@ -123,25 +125,27 @@ CheckpointScope begin_checkpoint(const CheckpointOptions& options, Fn& fn,
 }  // namespace detail
 
 /// Returns fn(inputs...), with the same gradients to the bit, but keeps less memory. The result may
-/// have any type: a tensor, a Loss, a tuple, or void.
+/// have any type: a tensor, a Loss, a tuple, or void. grad() with create_graph throws Error for
+/// operations that `fn` has recorded.
 ///
-/// The backward pass calls a copy of `fn`, with the same inputs, under the autocast, the default
-/// device and the training modes of the first call. Random operations give the same numbers;
-/// statistics of BatchNorm move once, and hooks of modules and tensors run once. All other
-/// effects of `fn` happen twice. The second call ends once nothing more is needed, by an exception
-/// that does not derive from std::exception. So neither `fn` nor a function that it calls may be
-/// noexcept, and no destructor may run recorded operations.
+/// With Keep::inputs and Keep::products, the backward pass calls a copy of `fn` with the same
+/// inputs. The autocast, the default device and the training modes are those of the first call.
+/// Random operations give the same numbers; statistics of BatchNorm move once, and hooks of modules
+/// and tensors run once. All other effects of `fn` happen twice. The second call ends once nothing
+/// more is needed, by an exception that does not derive from std::exception. So neither `fn` nor a
+/// function that it calls may be noexcept, and no destructor may run recorded operations. With
+/// on_host and in_file, the pass fetches the saved tensors, and `fn` runs once.
 ///
 /// Tensors that `fn` captures, such as a module's parameters, get their gradients too. `fn` and the
 /// inputs are kept until the backward pass ends. A captured reference must stay valid until then. A
 /// module given as `fn` is not copied, and may be moved meanwhile.
 ///
-/// Checkpoints nest. A checkpoint around all of another's work saves nothing more, since its inputs
-/// are kept too. Settings of modules must not change before the backward pass. Under NoGrad this
-/// is fn(inputs...). backward() throws Error if the second call computes something else (S36); the
+/// Checkpoints nest. An outer checkpoint that contains only an inner one frees no further memory.
+/// Settings of modules must not change before the backward pass. Under NoGrad this is
+/// fn(inputs...). backward() throws Error if the second call computes something else (S36); the
 /// message names the module and the operation. On a CUDA device the error comes at the next wait of
-/// the host. backward() also throws if the module has been destroyed. Throws Error if `fn` calls
-/// backward().
+/// the host. backward() also throws if the module has been destroyed. backward() and grad() throw
+/// Error if `fn` calls them.
 template <class Fn, class... Inputs>
 decltype(auto) checkpoint(const CheckpointOptions& options, Fn&& fn, const Inputs&... inputs) {
   static_assert(!std::is_nothrow_invocable_v<Fn&, const Inputs&...>,

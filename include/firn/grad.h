@@ -10,8 +10,8 @@
 namespace firn {
 
 struct GradOptions {
-  /// Initial gradients, one for each output, as BackwardOptions::initial_gradient. If empty, or for
-  /// undefined tensors, they are 1.
+  /// Initial gradients, one for each output, of its shape, dtype and device. An undefined one
+  /// counts as 1, and so does each of an empty list: its output must have one element.
   std::vector<Tensor> initial_gradients = {};
   /// Records a graph for the gradients, so that a loss may be computed from them.
   bool create_graph = false;
@@ -22,9 +22,10 @@ struct GradOptions {
   bool allow_unused = false;
 };
 
-/// Returns the gradients of the sum of all outputs (times their initial gradients) with respect to
-/// each input. Inputs are leaves, or results of operations. No leaf's own gradient changes. A
-/// gradient has its input's shape and dtype.
+/// Returns the gradients of the outputs, times their initial gradients and added up, with respect
+/// to each input. Inputs are leaves, or results of operations. No leaf's own gradient changes. A
+/// gradient has its input's shape and dtype. Throws Error for an output or an input that requires
+/// no gradient, with allow_unused too.
 ///
 ///   // WGAN-GP (Gulrajani et al. 2017): the norm of the critic's gradient is to be 1.
 ///   const Tensor slope = grad({sum(critic(x))}, {x}, {.create_graph = true})[0];

@@ -60,8 +60,9 @@ class Tensor {
   bool is_contiguous() const;
   bool is_channels_last() const;  ///< see MemoryFormat in view.h
 
-  /// Views for kernels. mutable_view() does not count as an in-place write; ops call
-  /// bump_version().
+  /// Views for kernels. Writes through mutable_view() are not counted. Call
+  /// storage()->bump_version("name") (runtime/storage.h) after them, so that backward() and
+  /// optimizers see the write.
   ConstView view() const;
   View mutable_view() const;
 
@@ -90,15 +91,17 @@ class Tensor {
   // ---- Autograd (see autograd.h; defined in src/autograd) ----
   /// True if backward() collects or passes on a gradient here.
   bool requires_grad() const noexcept;
-  /// Sets whether this leaf collects a gradient. Throws for the result of an op and for integer
-  /// dtypes.
+  /// Sets whether this leaf collects a gradient. Throws Error for `true` on integer dtypes, and for
+  /// `false` on the result of an op or on a parameter of an optimizer. Both throw for a leaf that a
+  /// Freeze guard holds.
   Tensor& set_requires_grad(bool on = true);
-  /// Returns the gradient collected by a leaf so far; undefined before the first backward().
+  /// Returns the gradient that this leaf has collected; undefined if there is none. A later
+  /// backward() or step() may change its elements. Throws Error for the result of an op.
   Tensor grad() const;
   /// Replaces the gradient collected so far by `g`; an undefined `g` clears it. `g` must have the
-  /// tensor's shape and device and a floating dtype; it is cast to the gradient's dtype. Throws
-  /// Error unless this is a leaf that requires a gradient, and while its optimizer's backward()
-  /// runs.
+  /// tensor's shape and device and a floating dtype. An optimizer copies its elements, and so does
+  /// a cast to the gradient's dtype; otherwise the leaf shares them. Throws Error unless this is a
+  /// leaf that requires a gradient, and while its optimizer's backward() runs.
   void set_grad(const Tensor& g) const;
   /// Back-propagates from this scalar (initial gradient 1). See firn::backward.
   void backward() const;
@@ -303,8 +306,9 @@ template <Element T>
 Tensor tensor(T value, Device device = default_device()) {
   return tensor(std::span<const T>(&value, 1), Shape{}, device);
 }
-/// Makes a row-major tensor on memory of the caller, who keeps it alive and unmoved. The memory
-/// must be writable. Throws Error if `data` is null and the shape has elements.
+/// Makes a row-major CPU tensor on memory of the caller. The caller keeps this memory until no
+/// handle, view or graph uses it. It must be writable. Throws Error if `data` is null and the shape
+/// has elements.
 template <Element T>
 requires std::is_same_v<T, std::remove_cv_t<T>> Tensor from_memory(T* data, const Shape& shape);
 

@@ -50,13 +50,13 @@ SampleError SampleError::renumbered(std::int64_t index) const {
 
 Generator DrawContext::generator(std::int64_t id) const noexcept {
   const math::PhiloxBlock b =
-      math::philox(static_cast<std::uint64_t>(id), initial_gradient_for(seed, Purpose::sample),
+      math::philox(static_cast<std::uint64_t>(id), seed_for(seed, Purpose::sample),
                    static_cast<std::uint64_t>(epoch));
   return Generator(std::uint64_t{b.word[1]} << 32 | b.word[0]);
 }
 
 DrawContext DrawContext::inner(std::uint64_t part) const noexcept {
-  return {initial_gradient_for(seed, Purpose::inner, part), epoch};
+  return {seed_for(seed, Purpose::inner, part), epoch};
 }
 
 Sample DatasetSource::take(std::int64_t index, const DrawContext&) const { return get(index); }

@@ -187,7 +187,7 @@ Source joined(const std::vector<Dataset>& sets) {
 /// Cuts a random order into parts that end at `ends`.
 std::vector<Dataset> cut(const Dataset& set, const std::vector<std::int64_t>& ends,
                          std::uint64_t seed) {
-  const Permutation order(set.size(), initial_gradient_for(seed, Purpose::split));
+  const Permutation order(set.size(), seed_for(seed, Purpose::split));
   std::vector<Dataset> parts;
   std::int64_t first = 0;
   for (const std::int64_t end : ends) {

@@ -161,7 +161,7 @@ math::Augment ImageSource::augment(const Tensor& images, const DrawContext& cont
           .most_area = static_cast<float>(a.erase_area_max),
           .least_aspect = static_cast<float>(a.erase_aspect_min),
           .most_aspect = static_cast<float>(a.erase_aspect_max),
-          .seed = initial_gradient_for(context.seed, Purpose::augment)};
+          .seed = seed_for(context.seed, Purpose::augment)};
 }
 
 Shape ImageSource::batch_shape(const Tensor& images, std::int64_t n) const {

@@ -32,7 +32,7 @@ Permutation::Permutation(std::int64_t n, std::uint64_t seed, std::int64_t epoch)
                                             std::max<std::int64_t>(n, 1) - 1))));
   left_bits_ = bits / 2;
   right_bits_ = bits - left_bits_;
-  const std::uint64_t key = initial_gradient_for(seed, Purpose::order);
+  const std::uint64_t key = seed_for(seed, Purpose::order);
   const auto high = static_cast<std::uint64_t>(epoch);
   for (int r = 0; r < kRounds; r += 4) {
     const math::PhiloxBlock block = math::philox(static_cast<std::uint64_t>(r), key, high);

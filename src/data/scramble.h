@@ -26,7 +26,7 @@ enum class Purpose : std::uint64_t {
   window = std::uint64_t{1} << 63,
 };
 
-constexpr std::uint64_t initial_gradient_for(std::uint64_t seed, Purpose purpose,
+constexpr std::uint64_t seed_for(std::uint64_t seed, Purpose purpose,
                                              std::uint64_t number = 0) noexcept {
   return scramble(scramble(seed) + static_cast<std::uint64_t>(purpose) + number);
 }

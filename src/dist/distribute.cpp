@@ -339,7 +339,7 @@ std::string kind_of_part(const optim::Optimizer& optimizer,
                          const DistributeOptions& options) {
   std::string out = kind_of(optimizer, state, options);
   for (std::size_t i = 0; i < sharded.size(); ++i)
-    out += fmt::format("\nparameter {} is {}", i, sharded[i] ? "divided" : "whole");
+    out += fmt::format("\nparameter {} is {}", i, sharded[i] ? "sharded" : "whole");
   return out;
 }
 

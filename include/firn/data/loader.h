@@ -18,9 +18,10 @@
 
 namespace firn::data {
 
-/// Treatment of a sample that throws. `fail` throws when the turn of its batch comes; `skip` leaves
-/// the sample out, and warns about the first one. Only exceptions count, not samples of another
-/// shape.
+/// Treatment of a sample that throws. `fail` throws when the turn of its batch comes. `skip` makes
+/// the batch smaller by each such sample, and warns about the first one. A batch without good
+/// samples is left out on one rank, and has no fields if there are several. Only exceptions count,
+/// not samples of another shape.
 enum class BadSample : std::uint8_t { fail, skip };
 
 struct LoaderOptions {
@@ -37,8 +38,8 @@ struct LoaderOptions {
   /// random order, else by length. Empty: lengths play no part.
   std::vector<std::int64_t> lengths = {};
   std::int64_t window = 64;  ///< number of batches sorted together; used with `lengths`
-  /// Leaves out the samples of an epoch that do not fill a batch. A seek() between two batches does
-  /// not change which samples are left out: the last batch of that epoch is then short.
+  /// Leaves out the samples of an epoch that do not fill a batch. A seek() into the middle of a
+  /// batch leaves out the same samples. The epoch then ends with a short batch.
   bool drop_last = false;
   int workers = 0;  ///< number of worker threads; 0: the caller makes each batch
   /// Number of batches that the workers make ahead. With fewer than `workers`, some threads are
@@ -63,8 +64,8 @@ struct LoaderOptions {
   Device device = default_device();
 };
 
-/// A place in the sequence of a loader's batches. It is all of a loader's state that has to be
-/// saved.
+/// Position of a loader: `epoch`, from 0, and `sample`, the samples that all ranks together have
+/// taken in it. It is all of a loader's state that has to be saved.
 using LoaderPosition = io::BatchPosition;
 
 /// A batch of a Loader: the collated fields of some samples.
@@ -88,7 +89,7 @@ struct LoaderBatch {
   LoaderBatch part(std::int64_t first, std::int64_t last) const;
 };
 
-/// Counts and times of a loader since it was made.
+/// Counts and times of a loader since it was made. With ranks, they are of this rank's share.
 struct LoaderStats {
   std::int64_t samples = 0;  ///< samples delivered
   std::int64_t batches = 0;  ///< batches delivered
@@ -138,8 +139,8 @@ class Loader : public io::Resumable {
 
   // After an object is moved from, each of its functions throws Error.
 
-  /// Numbers of batches and of samples per epoch: the whole set, less a dropped last batch. A
-  /// seek() does not change which samples are dropped.
+  /// Return the numbers of batches and of samples in an epoch, over all ranks: the whole set, less
+  /// a dropped last batch. A seek() does not change which samples are dropped.
   std::int64_t batches() const;
   std::int64_t samples() const;
   /// Options that the loader was made with.
@@ -155,9 +156,9 @@ class Loader : public io::Resumable {
   /// the current batch. After the last batch of epoch e it is {e, samples()}. The end of the loop
   /// moves it to {e + 1, 0}.
   LoaderPosition position() const override;
-  /// Goes to a position, which may be between two batches of this loader; the batches then follow
-  /// from there. The time does not depend on the size of the set. Throws Error unless epoch >= 0
-  /// and 0 <= sample <= set.size().
+  /// Moves the loader to any sample of an epoch. The next batch begins with that sample, also in
+  /// the middle of an earlier batch. The time does not depend on the size of the set. Throws Error
+  /// unless epoch >= 0 and 0 <= sample <= set.size().
   void seek(LoaderPosition position);
 
   class Iterator;
@@ -208,6 +209,7 @@ class Loader::Iterator {
   using value_type = LoaderBatch;
   using difference_type = std::ptrdiff_t;
 
+  /// Returns the loader's current batch. ++ overwrites it; tensors copied out of it stay valid.
   LoaderBatch& operator*() const;
   LoaderBatch* operator->() const { return &**this; }
   Iterator& operator++();

@@ -1,5 +1,5 @@
 // Data-parallel training: each rank computes the gradients of its own samples, and all ranks make
-// the same steps.
+// the same steps. Rules such as S40 are in docs/semantics.md.
 //
 //   dist::run_local(4, [&](const dist::Group& group) {
 //     manual_seed(1);                        // equal weights on every rank
@@ -23,16 +23,16 @@
 namespace firn::dist {
 
 struct DistributeOptions {
-  /// Every rank takes over weights and state of rank 0's optimizer. Without it, ranks whose weights
-  /// or state differ are an error.
+  /// Every rank takes over the parameters and state of rank 0's optimizer. Without it, ranks whose
+  /// parameters or state differ are an error. Buffers of modules are neither copied nor compared.
   bool broadcast = false;
   /// ZeRO stage: what is sharded over the ranks (Rajbhandari et al. 2020). 0: nothing, each rank
   /// keeps all. 1: the optimizer's state, which is masters, moments and moving averages. Each rank
   /// updates its shard of the weights, and receives the others; weights have the same bits as with
-  /// 0. A shard is state/ranks. The last rank also has the remainder: less than 64 bytes of weights
-  /// a rank, or 256 elements if states are in 8 bits. If a rule needs whole parameters (Muon,
-  /// Adafactor, LAMB, Custom), a shard consists of whole ones. Throws Error for ScheduleFreeAdamW,
-  /// whose weights are made from its states.
+  /// 0. A shard is state/ranks. The last rank also holds what the division leaves over: for each
+  /// rank less than 64 bytes of weights, or 256 elements with 8-bit states. If a rule needs whole
+  /// parameters (Muon, Adafactor, LAMB, Custom), a shard consists of whole ones. Throws Error for
+  /// ScheduleFreeAdamW, whose weights are made from its states.
   ///
   /// While distribute() runs, a rank holds all of the state as well as its shard. Afterwards
   /// Optimizer::state() throws Error, and optim::ema() returns copies. All ranks must call
@@ -50,15 +50,15 @@ struct DistributeOptions {
   /// the pass. If the loss is computed by hand and throws before backward(), the other ranks wait
   /// until the deadline. Throws Error with a pipeline (Mesh::pp()).
   ///
-  /// 3: the weights as well. A parameter has memory only while it is read: in the call of its
-  /// module, in the backward function of an operation, or outside of both until the next of these
-  /// begins. All ranks gather its bucket together. So all ranks must read the same weights in the
-  /// same order, in evaluation too; reading different weights is an Error on every rank. In
-  /// run_batch() a rank without samples computes a padding micro-step on samples of other ranks,
-  /// and adds zeros; no_samples() throws Error. All ranks must also write to weights together, and
-  /// call io::save_run() and io::load_run() together. AveragedWeights needs the memory of all
-  /// weights on each rank meanwhile. optim::GatheredWeights lets one rank read them alone.
-  /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
+  /// 3: the weights as well. A rank holds a parameter only during its module's call or a backward
+  /// function. A read elsewhere gathers it until the next such call. All ranks gather its bucket
+  /// together. So all ranks must read the same weights in the same order, in evaluation too;
+  /// reading different weights is an Error on every rank. In run_batch() a rank without samples
+  /// computes a padding micro-step on samples of other ranks, and adds zeros; no_samples() throws
+  /// Error. All ranks must also write to weights together, and call io::save_run() and
+  /// io::load_run() together. AveragedWeights needs the memory of all weights on each rank
+  /// meanwhile. optim::GatheredWeights lets one rank read them alone. When the optimizer is
+  /// destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
 
   /// True if ranks overlap communication with computation. Optimizer::run_batch() then sums
@@ -99,7 +99,7 @@ struct DistributeOptions {
 /// whole_batch, in exact mode, samples are normalised by the batch of all ranks.
 ///
 /// A group of one rank makes the optimizer local again, as it was before distribute(), in mid-cycle
-/// too.
+/// too. Throws Error if the optimizer's state is sharded over ranks.
 ///
 /// With a group of nccl_group(), parameters and losses are on the group's device, and gradients are
 /// summed there. Other data travels over the group's host().

@@ -29,8 +29,8 @@ enum class Reduce : std::uint8_t { sum, max, min };
 
 /// Error of a collective that did not finish: another rank failed, ended, made another call, or
 /// missed the deadline. The group is invalid from then on: each later call throws too. Operations
-/// of all ranks, such as io::save_run(), also throw RankError if they failed on another rank. The
-/// group then stays usable.
+/// of all ranks, such as io::save_run(), also throw RankError if another rank has reported its
+/// failure. These leave the group usable.
 class RankError : public Error {
  public:
   /// `call` is the collective; `rank` the one that throws; `peer` the one to blame, -1: not known.
@@ -64,8 +64,8 @@ class Group {
   /// Device of the group's tensors: the CPU, or the rank's CUDA device.
   Device device() const noexcept;
   /// Returns a group of the same ranks whose tensors are on the CPU: this group, if it has them
-  /// there. Ranks with a CUDA device return the bootstrap group that they were made from. If they
-  /// were made from a file, tensors travel through the devices, and each call waits for its device.
+  /// there. A group of nccl_group(bootstrap, ...) returns its bootstrap group. A group that found
+  /// its ranks by a file sends tensors through the devices, and each call waits for its device.
   Group host() const;
   /// Seconds that a collective waits for the other ranks; infinite for the group of one rank.
   double deadline() const noexcept;
@@ -75,10 +75,11 @@ class Group {
   // different dtypes or sizes, or make different calls, every rank throws RankError. A rank that
   // throws any other Error has not taken part. In a dry run (plan_memory()) nothing is exchanged.
 
-  /// Every rank's `x` becomes the sum, maximum or minimum of all ranks' x, element by element, in
-  /// the order of the ranks: ((x0 + x1) + x2) + ... So it has the same bits on every rank and in
+  /// Replaces every rank's `x` by the sum, maximum or minimum over the ranks, element by element,
+  /// in the order of the ranks: ((x0 + x1) + x2) + ... So it has the same bits on every rank and in
   /// every run with the same number of ranks. Takes f32, f64, i32, i64 and u8. Integer sums wrap
-  /// around; a NaN makes a sum, maximum or minimum NaN.
+  /// around; a NaN makes a sum, maximum or minimum NaN. On a CUDA device a collective is only
+  /// queued, and errors may come later (nccl.h).
   void all_reduce(const Tensor& x, Reduce op = Reduce::sum) const;
   /// `x` has size() equal parts. Rank r's `part` becomes part r of the result of all_reduce().
   /// `part` may be part rank() of `x` itself; else `x` is unchanged.

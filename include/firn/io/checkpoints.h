@@ -47,10 +47,11 @@ struct Checkpoint {
 ///
 /// save() writes the file as save_run() does, then removes older ones. So a crash at any point
 /// leaves at least the checkpoints that were kept before. There may be one more, which the next
-/// save removes. The disk needs room for one more than `keep`. Save after backward() has used the
-/// current batch: see save_run(). resume() overwrites learning rate, loss scale and counters with
-/// those of the file, so change them after it. Options outside the state, such as Adam's betas,
-/// clipping and averages, must equal the file's, unless LoadRunOptions::other_settings is set.
+/// save removes. The disk needs room for keep + 1 files, and for one more with BestMetric. Save
+/// after backward() has used the current batch: see save_run(). resume() overwrites learning rate,
+/// loss scale and counters with those of the file, so change them after it. Options outside the
+/// state, such as Adam's betas, clipping and averages, must equal the file's, unless
+/// LoadRunOptions::other_settings is set.
 class Checkpoints {
  public:
   /// Makes the folder if it is missing; its parent must exist. A relative name is resolved now, so
@@ -80,8 +81,8 @@ class Checkpoints {
   ///
   /// Throws Error if step < 0. Throws Error if the folder had checkpoints and neither resume() nor
   /// discard_after() was called: they belong to another run. Throws as save_run() does. With
-  /// `async`, the next save() or wait() throws an error of the disk; a save() that throws it still
-  /// starts its own.
+  /// `async`, the next save(), wait() or resume() throws an error of the disk. save() still starts
+  /// its own write then.
   ///
   /// If an optimizer has ranks, all of them make the call, as with save_run(), each with the
   /// Checkpoints of one common folder. With `async`, rank 0 copies the state of all ranks, and only

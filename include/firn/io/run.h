@@ -41,8 +41,9 @@ class RunPart {
   /// only if the cycle has it. In the scope of AveragedWeights, saving and loading throw Error.
   RunPart(optim::Optimizer& optimizer);  // NOLINT(google-explicit-constructor)
   RunPart(std::string name, optim::Optimizer& optimizer);
-  /// The position of a data::Loader or of data::ResidentBatches, as "loader". The size of the set,
-  /// seed and shuffling must equal those of the file; batch size and threads may differ.
+  /// The position of a data::Loader or of data::ResidentBatches, as "loader". load_run() compares
+  /// their order_description(): size of the set, seed, shuffling, weights and lengths. Batch size
+  /// and threads may differ; with lengths, the batch size and the window must be equal too.
   RunPart(Resumable& batches);  // NOLINT(google-explicit-constructor)
   RunPart(std::string name, Resumable& batches);
   /// A random stream. default_generator() of the calling thread is part of every run, as "rng",

@@ -25,14 +25,14 @@ struct MemoryPlan {
 /// step itself would have now, to the byte. Limits do not apply: `peak` may be above them.
 ///
 /// Afterwards all is as before: weights, gradients and state of optimizers, gradients of leaves,
-/// random streams, running statistics, positions of loaders, RollbackPoints. Tensors that `step`
-/// makes or writes hold zeros or their old values, and so do numbers that the host reads from them.
-/// So the plan is wrong for a step whose shapes depend on values. The plan does not have memory
-/// that other threads allocate, such as the workers of a loader. Other effects of `step` (prints,
-/// counters) do happen.
+/// random streams, running statistics, positions of loaders, RollbackPoints. During the plan,
+/// item() returns 0, and tensors that `step` makes or writes hold zeros or their old values. So the
+/// plan is wrong for a step whose shapes depend on values. The plan does not have memory that other
+/// threads allocate, such as the workers of a loader. Other effects of `step` (prints, counters) do
+/// happen.
 ///
 /// A graph::Step is planned as its work. Once it has captured, it is planned as a replay, which
-/// takes no more memory. A plan does not count as the run before a capture.
+/// takes no more memory. After a plan, a graph::Step still needs one real run before its capture.
 ///
 /// Throws Error inside another plan, while this thread captures a graph, and if `step` captures
 /// one, writes a file of firn or loads a run. Throws whatever `step` throws.

@@ -11,7 +11,8 @@ struct Loss;
 namespace firn::metrics {
 
 /// Adds up losses and their weights, so that the mean is over all samples, independent of their
-/// division into batches (S27). Sums are in f64 and stay on the device until they are read.
+/// division into batches (S27 in docs/semantics.md). Sums are in f64 and stay on the device until
+/// they are read.
 class MeanLoss {
  public:
   /// Adds the loss of a batch. Records no gradient, and does not wait for the device.

@@ -114,7 +114,8 @@ class Module {
   // FIRN_MEMBERS. A tensor or module that has several paths (tied weights) is listed once, under
   // the first.
 
-  /// Returns the parameters of this module and of all below it, for an optimizer.
+  /// Returns all parameters of this module and of all below it, for an optimizer. Frozen ones are
+  /// among them, for which an optimizer throws Error: optim::decay_groups() leaves them out.
   std::vector<Tensor> parameters() const;
   /// Returns these parameters with their paths.
   std::vector<NamedTensor> named_parameters() const;
@@ -158,10 +159,10 @@ class Module {
     return checkpoint_;
   }
 
-  /// Moves parameters, their gradients and buffers to `device`. All handles that share them see the
-  /// change. On failure (DeviceError, OutOfMemory) nothing has changed. Throws Error if an
-  /// optimizer holds a parameter: convert first, then make the optimizer. Do not call it between a
-  /// forward pass and its backward pass.
+  /// Moves parameters, their gradients and buffers to `device`. Copies of a tensor's handle follow
+  /// the move; views made before keep the old memory. On failure (DeviceError, OutOfMemory) nothing
+  /// has changed. Throws Error if an optimizer holds a parameter: convert first, then make the
+  /// optimizer. Do not call it between a forward pass and its backward pass.
   void to(Device device);
   /// Converts floating parameters and buffers to `dtype` (floating), as to(Device) moves them.
   /// Buffers that stay wide are an exception: see OnConversion.

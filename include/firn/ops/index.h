@@ -26,8 +26,8 @@ Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index);
 /// support arithmetic.
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
-// An index is i64 or i32 and on x's device; a negative one or one beyond the axis throws Error, on
-// a CUDA device when the host next waits for it.
+// Elements of an index tensor are i64 or i32, on x's device. One that is negative or beyond the
+// axis throws Error, on a CUDA device when the host next waits for it.
 
 /// embedding() whose row `padding_idx` (negative: from the end) has no gradient. It is the row of
 /// the token that pads sequences.
@@ -45,15 +45,16 @@ struct EmbeddingBagOptions {
   Tensor offsets = {};           ///< [bags], start of each bag in a list; ascending from 0 on
   Tensor per_sample_weights =
       {};  ///< factors of rows, of index's shape and table's dtype; sum only
-  bool include_last_offset = false;  ///< offsets have one more element, the length of the list
+  bool include_last_offset = false;  ///< offsets are [bags + 1]; the last is the list's length
   std::optional<std::int64_t> padding_idx = {};  ///< rows that do not count; negative: from the end
 };
 /// Rows of table [n, d] at `index`, reduced bag by bag: [bags, d]. index is [bags, length], or a
 /// list [total] with `offsets` (both i64 or i32). A bag without rows gives 0. Sums run in f32 (f64
 /// for f64) and are rounded once. The rows are taken before they are added, so memory holds total x
 /// d elements. With offsets, max waits for the device: the longest bag decides a shape. Throws
-/// Error if shapes do not fit together, and for offsets outside the list. Offsets that descend are
-/// an Error on the CPU, and on a device for max.
+/// Error if shapes do not fit together, and for offsets outside the list. Offsets must start at 0
+/// and never descend; equal ones make an empty bag. Throws Error otherwise, but sum and mean do not
+/// check it on a CUDA device.
 Tensor embedding_bag(const Tensor& table, const Tensor& index,
                      const EmbeddingBagOptions& options = {});
 
@@ -91,8 +92,8 @@ Tensor take_along(const Tensor& x, const Tensor& index, std::int64_t axis);
                                 double value);
 [[nodiscard]] Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index,
                                 const Tensor& value);
-/// Index of an axis: a tensor, a number (negative: from the end), or nothing (`{}` or an undefined
-/// tensor), which means the whole axis.
+/// Index of one axis: a tensor, a number, or nothing. Elements of a tensor must not be negative; a
+/// negative number counts from the end. Nothing (`{}` or an undefined tensor) is the whole axis.
 class Index {
  public:
   Index() = default;
@@ -167,8 +168,9 @@ const char* to_string(ScatterReduce how) noexcept;
 /// x with each element reduced with the elements of src that `index` sends there, in f32 or wider,
 /// rounded once. Without include_self, x's own element takes no part where others arrive. Shapes as
 /// scatter_add(). Dtypes are floating, or i64, i32 and u8, which wrap around. Without include_self,
-/// an equal element of x takes no share of the gradient of amax and amin; in PyTorch its share is
-/// lost. A product with zeros has the gradient of the other factors, without a second derivative.
+/// elements of src share the whole gradient of amax and amin. PyTorch gives them less if x's own
+/// element is equal to the result. A product with zeros has the gradient of the other factors,
+/// without a second derivative.
 [[nodiscard]] Tensor scatter_reduce(const Tensor& x, std::int64_t axis, const Tensor& index,
                                     const Tensor& src, ScatterReduce how, bool include_self = true);
 /// Reduces slices: slice i of src goes to slice index[i]. Shapes as index_add().

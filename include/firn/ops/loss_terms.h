@@ -23,8 +23,8 @@ struct LossTerms {
   Loss loss() const;
   /// Returns loss() with each term, and its share of the denominator, multiplied by a factor. The
   /// factors are floating or bool (a mask), of a shape that broadcasts to the terms', and take no
-  /// gradient. A term of factor 0 is left out, even if it is infinite or NaN. Its gradient is 0
-  /// times its derivative, NaN for a NaN: where(mask, x, 0) before the loss keeps that out.
+  /// gradient. The sum leaves out a term of factor 0, even if it is infinite or NaN. backward()
+  /// still multiplies its derivative by 0, so replace a NaN by where(mask, x, 0) before the loss.
   Loss loss(const Tensor& factors) const;
 };
 

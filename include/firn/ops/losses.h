@@ -26,17 +26,21 @@ struct LossCount {
 };
 
 /// A loss over a batch: value = sum / weight. Both are scalars on the device, f32 (f64 for f64
-/// inputs); only `sum` carries a gradient.
+/// inputs); only `sum` carries a gradient. Loss{sum, weight} makes a loss of your own; leave
+/// `count` empty.
 struct Loss {
-  Tensor sum;     ///< sum over the samples
-  Tensor weight;  ///< number of samples or tokens that counted, or the sum of their class weights
+  Tensor sum;  ///< sum over the samples
+  /// Denominator of the mean: the number of counted elements, rows or samples, or the sum of their
+  /// weights.
+  Tensor weight;
   /// True if a sample's term depends on the other samples of the batch, as with in-batch negatives.
-  /// Such a loss is not the sum of its micro-batches' losses: Optimizer::backward refuses to
-  /// accumulate it, Optimizer::step_two_pass computes it correctly (S20).
+  /// Such a loss is not the sum of its micro-batches' losses (S20 in docs/semantics.md).
+  /// Optimizer::backward() throws Error if it would accumulate it. step_two_pass() computes it, but
+  /// throws in exact mode. Over several ranks both throw.
   bool coupled = false;
   LossCount count = {};  ///< facts about the weight, if it is a number of targets
 
-  /// Returns sum / weight as a tensor with a gradient.
+  /// Returns sum / weight as a tensor with a gradient. Mean and gradient are 0 if the weight is 0.
   Tensor mean() const;
   /// Returns the mean as a number (0 if the weight is 0); waits for the device.
   double item() const;
@@ -57,9 +61,10 @@ inline Loss operator*(const Loss& loss, double factor) { return factor * loss; }
 /// The sum divided by `divisor`; the weight stays.
 inline Loss operator/(const Loss& loss, double divisor) { return (1 / divisor) * loss; }
 inline Loss operator-(const Loss& loss) { return -1 * loss; }
-/// Adds the sums of two losses that share a denominator. They share one if they have the same
-/// weight tensor, if shapes fix both to the same number, or if both count the same class numbers in
-/// the same way. Throws Error if they do not: choose the denominator with per() or mean_per().
+/// Adds the sums of two losses that share a denominator. It is shared if it is one weight tensor or
+/// one number fixed by shapes. The same class numbers counted in the same way, or the same factors
+/// of as many terms (LossTerms), share one too. Throws Error otherwise: choose the denominator with
+/// per() or mean_per().
 Loss operator+(const Loss& a, const Loss& b);
 inline Loss operator-(const Loss& a, const Loss& b) { return a + -b; }
 /// Works as a = a + b.
@@ -77,23 +82,24 @@ struct CrossEntropyOptions {
   /// row's term and what the row adds to the denominator. A row of weight 0 is left out: its logits
   /// are not read, so they may be NaN.
   Tensor row_weights = {};
-  /// z: adds z (log sum_c e^x[c])^2 to the term of each row that is not left out, which keeps
-  /// logits from drifting (the z-loss of PaLM, Chowdhery et al. 2022, section 5, with z = 1e-4).
-  /// Row weights multiply it, class weights do not. Finite, and 0 (off) for nll_loss.
+  /// z: adds z (log sum_c e^x[c])^2 to the term of each row that is not left out. That keeps logits
+  /// from drifting (the z-loss of PaLM, Chowdhery et al. 2022, section 5, with z = 1e-4). Row
+  /// weights multiply it, class weights do not. It must be finite, and 0 (off) for nll_loss.
   double z_loss = 0;
 };
-/// A floating target of logits' shape holds probabilities. The sum over rows is then of u sum_c
-/// -w[c] t[c] log p[c], which has a gradient for the target too; the weight is the number of rows,
-/// or the sum of u. It is made of tensor operations. Smoothing and z act as below. Give `axis` for
-/// three axes or more, and no ignore_index.
+/// Cross-entropy of logits x [..., C], floating, and a target t of class numbers, without the axis
+/// of the classes. t is i64, i32 or u8, in [0, C) or ignore_index. Here p is the softmax of x, w
+/// the class weight, u the row weight and s the smoothing. w and u are 1 if undefined, and
+/// constants: they take no gradient. The sum adds up u (w[t] ((1-s) -log p[t]) + s/C sum_c w[c]
+/// -log p[c] + z (log sum_c e^x[c])^2) over the rows; the weight is the sum of u w[t]. Softmax,
+/// logarithm and sums run in f32 (f64 for f64), in one pass forward and one backward. Throws Error
+/// on a bad target. Also throws if `axis` is unset and the target's shape fits axis 1 as well as
+/// the last one.
 ///
-/// Otherwise logits [..., C] are floating, and target [...] is i64/i32/u8 in [0, C) or
-/// ignore_index, with the shape of the logits without the axis of the classes. Throws if `axis` is
-/// unset and the target's shape fits axis 1 as well as the last one. Sum over rows of u (w[t]
-/// ((1-s) -log p[t]) + s/C sum_c w[c] -log p[c] + z (log sum_c e^x[c])^2); weight: sum of u w[t].
-/// Class and row weights (w and u, 1 if undefined) are constants: they take no gradient. Softmax,
-/// logarithm and sums run in f32 (f64 for f64), in one pass forward and one backward. Throws on a
-/// bad target.
+/// A floating target of the logits' shape holds probabilities instead. A row then adds u (sum_c
+/// -w[c] t[c] log p[c] + z (log sum_c e^x[c])^2), with smoothed t. The weight is the number of
+/// rows, or the sum of u. The target gets a gradient too. This form consists of tensor operations.
+/// Give `axis` for three axes or more, and no ignore_index.
 Loss cross_entropy(const Tensor& logits, const Tensor& target,
                    const CrossEntropyOptions& options = {});
 /// Cross-entropy of log-probabilities: sum of -u w[t] logp[t].
@@ -103,8 +109,8 @@ Loss nll_loss(const Tensor& log_probabilities, const Tensor& target,
 /// Options for the logits of linear_cross_entropy().
 struct LinearCrossEntropyOptions {
   Tensor bias = {};  ///< [classes] or undefined
-  /// Rows and classes of the logits that exist at a time; 0: chosen by the shapes, so that logits
-  /// and workspace take at most 64 MiB for rows of at most 1024 elements.
+  /// Rows and classes of logits that exist at a time. With 0, the shapes choose: logits and
+  /// workspace take at most 64 MiB if d, the width of x, is at most 1024.
   std::int64_t chunk_rows = 0, chunk_classes = 0;
 };
 /// cross_entropy(linear(x, w, bias), target, options) that holds only a part of the logits at a
@@ -122,15 +128,19 @@ Loss linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target
                           const CrossEntropyOptions& options = {},
                           const LinearCrossEntropyOptions& linear = {});
 
-// Elementwise losses: prediction and target of one shape; the weight is the number of elements.
+// Elementwise losses take floating operands of one shape and device, and give gradients to both.
+// The weight is the number of elements. They throw Error if shapes or devices differ, or if only
+// one is f64.
 Loss mse_loss(const Tensor& prediction, const Tensor& target);  ///< (p - t)^2
 Loss l1_loss(const Tensor& prediction, const Tensor& target);   ///< |p - t|
-/// (p-t)^2/2 if |p-t| <= delta, else delta (|p-t| - delta/2) (Huber 1964).
+/// (p-t)^2/2 if |p-t| <= delta, else delta (|p-t| - delta/2) (Huber 1964). Throws Error unless
+/// delta is finite and above 0.
 Loss huber_loss(const Tensor& prediction, const Tensor& target, double delta = 1);
 /// Binary cross-entropy on logits x with targets y in [0, 1]: max(x,0) - x y + log(1 + e^-|x|).
 Loss bce_with_logits(const Tensor& logits, const Tensor& target);
 /// Kullback-Leibler divergence, log-probabilities against target probabilities: t (log t - lp), 0
-/// if t = 0. The weight is the number of rows (the batch mean of the definition).
+/// if t = 0. The weight is the number of rows, which lie along the last axis: n m for [n, m, c].
+/// PyTorch's batchmean divides by n.
 Loss kl_div(const Tensor& log_probabilities, const Tensor& target);
 
 /// Contrastive loss with in-batch negatives (InfoNCE, van den Oord et al. 2018): queries and keys

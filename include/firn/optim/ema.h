@@ -9,7 +9,8 @@
 namespace firn::optim {
 
 /// Returns the moving averages of the parameters, in the order of Optimizer::parameters(), f32 or
-/// f64. They share the optimizer's memory. Throws Error unless StepOptions::ema is set.
+/// f64. They share the optimizer's memory. With sharded state (dist/distribute.h) they are copies,
+/// and all ranks must call this. Throws Error unless StepOptions::ema is set.
 std::vector<Tensor> ema(const Optimizer& optimizer);
 
 /// While it lives, the weights are their moving averages: for evaluation.

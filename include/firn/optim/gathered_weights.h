@@ -7,9 +7,9 @@
 
 namespace firn::optim {
 
-/// Until the next step, and while alive, this rank has all weights, so that it can read them alone:
-/// to write them to a file, for example. All ranks call it; without sharded weights it does
-/// nothing.
+/// All ranks construct one at the same time. Until the next step or the end of the object, each
+/// rank holds all weights. It can read them without the others: to write them to a file, for
+/// example. Without sharded weights the object does nothing.
 ///
 ///   const optim::GatheredWeights whole(opt);
 ///   if (group.rank() == 0) io::save_safetensors("net.safetensors", io::state_of(net));

@@ -1,4 +1,4 @@
-// Health of an optimizer's gradients in a 16-bit type (S10).
+// Health of an optimizer's gradients in a 16-bit type (S10 in docs/semantics.md).
 #pragma once
 
 #include <vector>

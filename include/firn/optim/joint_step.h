@@ -1,4 +1,4 @@
-// Steps of several optimizers that share a loss scale (S16).
+// Steps of several optimizers that share a loss scale (S16 in docs/semantics.md).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Loss scaling, which keeps 16-bit gradients away from underflow and overflow.
+// Loss scaling, which keeps 16-bit gradients away from underflow and overflow. Rules such as S13
+// are in docs/semantics.md.
 #pragma once
 
 #include <cstdint>

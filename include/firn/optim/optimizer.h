@@ -10,7 +10,7 @@
 // last cycle of an epoch.
 //
 // The class is accompanied by joint_step.h (steps of several optimizers), ema.h (averages of the
-// weights) and health.h (a look at the gradients).
+// weights) and health.h (a look at the gradients). Rules such as S04 are in docs/semantics.md.
 #pragma once
 
 #include <concepts>
@@ -40,8 +40,8 @@ using NamedState = NamedTensor;
 
 /// Sums over all micro-steps of an optimizer so far: the losses' sums and their weights, of the
 /// micro-steps in which both were finite. The mean loss between readings a and b is (b.loss -
-/// a.loss) / (b.weight - a.weight). Over ranks and in exact mode, they leave out a cycle that was
-/// dropped; in mid-cycle they have this rank's part of it.
+/// a.loss) / (b.weight - a.weight). Dropped cycles count, except over ranks and in exact mode.
+/// There, in mid-cycle, the sums have only this rank's part of it.
 struct LossTotals {
   double loss = 0, weight = 0;  ///< sum of the losses, and of their weights
 };
@@ -57,9 +57,9 @@ struct BackwardPass {
 /// state in f32 (f64 for f64 parameters); f16 and bf16 parameters also get f32 masters. All memory
 /// is allocated in the constructor: a step allocates nothing that it needs to finish.
 ///
-/// Handles and views of parameters that were made before see the updates. A parameter that is a
-/// part of a larger tensor, or is not row-major, is copied out of it. Gradients collected before
-/// are dropped.
+/// Handles of parameters that were made before see the updates. So do views if the parameter fills
+/// its memory, row-major or channels-last. Any other parameter is copied, and its earlier views
+/// keep the old elements. Gradients collected before are dropped.
 ///
 /// Kernels make every decision of a step in device memory: skip or apply, the average, clipping,
 /// the learning rate, the number of the step. The host waits for nothing.
@@ -86,10 +86,12 @@ class Optimizer {
   /// says so if the heap has enough left for the text. With StepOptions::keep_accumulator, the
   /// cycle is as before the call.
   ///
-  /// Only this optimizer's parameters collect gradients, and leaves that belong to no optimizer.
-  /// The pass goes through parameters of another optimizer and leaves their gradients alone, as a
-  /// generator's loss goes through the discriminator. If a loss trains the parameters of two
-  /// optimizers, call backward() of each, of the first one with {.retain_graph = true}.
+  /// The pass adds gradients to this optimizer's parameters and to leaves that belong to no
+  /// optimizer. Such a leaf gets the gradient of loss.sum times a power of two, 1 without loss
+  /// scaling. step() neither divides nor clears it. The pass goes through parameters of another
+  /// optimizer and leaves their gradients alone, as a generator's loss goes through the
+  /// discriminator. If a loss trains the parameters of two optimizers, call backward() of each, of
+  /// the first one with {.retain_graph = true}.
   ///
   /// While the pass is running, calls of this optimizer that change the cycle throw Error, as from
   /// a hook.
@@ -100,8 +102,9 @@ class Optimizer {
   void backward(const Tensor&,  // backward(sum, weight, {.retain_graph = true})
                 std::same_as<bool> auto) = delete;
 
-  /// Makes a micro-step without samples, which counts as a backward() of weight 0. A rank calls it
-  /// that has no samples where others have some (dist/distribute.h).
+  /// Makes a micro-step of weight 0, for a rank that has no samples where others have some
+  /// (dist/distribute.h). Throws Error in exact mode and with sharded weights: call run_batch()
+  /// there.
   void no_samples();
 
   /// Every N-th call since the cycle began, N = StepOptions::accumulate, ends the cycle: divides
@@ -123,8 +126,9 @@ class Optimizer {
   /// nothing happens; the report then says `accumulating` with 0 micro-steps, as it does for
   /// `drop`.
   StepReport flush(Partial partial = Partial::apply);
-  /// Drops the cycle: no parameter has a gradient, and the weight is 0. After a step() this is done
-  /// already.
+  /// Drops the cycle: no parameter has a gradient, and the weight is 0. A step() that ends a cycle
+  /// clears the gradients itself. After each micro-step of a longer cycle, zero_grad() drops all of
+  /// it, and no step is ever made.
   void zero_grad();
 
   // ---- Whole cycles ----
@@ -140,8 +144,9 @@ class Optimizer {
   /// before the step, the cycle is dropped; with OverflowPolicy::retry all these go back too.
   StepReport run_cycle(std::int64_t micro_steps,
                        const std::function<Loss(std::int64_t i)>& micro_batch);
-  /// Runs a cycle for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first,
-  /// last) is the loss of samples [first, last).
+  /// Runs a cycle for a batch of `samples` samples in micro-batches of at most `micro_batch`, both
+  /// 1 or more. loss(first, last) is the loss of samples [first, last). Throws OutOfMemory if
+  /// memory runs out; only the form with MicroBatch halves the size.
   StepReport run_batch(std::int64_t samples, std::int64_t micro_batch,
                        const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
   /// Runs a cycle with micro-batches whose size is planned, or halved if memory runs out (S22,
@@ -164,8 +169,9 @@ class Optimizer {
   /// loaders go back too.
   StepReport step_two_pass(std::int64_t parts, const std::function<Tensor(std::int64_t i)>& encode,
                            const std::function<Loss(const Tensor& all)>& loss);
-  /// Names tensors that your own forward pass changes: a retried cycle, and the second pass of
-  /// step_two_pass(), begin with the values that they had before. firn's layers need no such call.
+  /// Sets the tensors that your own forward pass changes, in place of an earlier list. A retried
+  /// cycle, and the second pass of step_two_pass(), begin with the values that they had before.
+  /// firn's layers need no such call. Throws Error for an undefined tensor.
   void restore_on_retry(std::vector<Tensor> buffers);
 
   // A function that returns a tensor does not compile, and the error says what to return.
@@ -190,10 +196,11 @@ class Optimizer {
 
   /// Sets the epoch for StepOptions::accumulate; 0 at first. A begun cycle keeps its length (S24).
   void set_epoch(std::int64_t epoch);
-  /// Returns the calls of step() that make the cycle under way; if there is none, the next one.
+  /// Returns the number of step() calls in the cycle under way, or in the next one if none has
+  /// begun.
   std::int64_t cycle_length() const;
-  /// Returns the calls of step() so far in the cycle under way: 0 if the next call is its first,
-  /// cycle_length() - 1 if the next one ends it.
+  /// Returns the number of step() calls so far in the cycle under way: 0 if the next call is its
+  /// first, cycle_length() - 1 if the next one ends it.
   std::int64_t cycle_position() const;
   /// Returns the report of the cycle under way so far; if there is none, the one that step()
   /// returned last. After the replay of a graph, it is the report of the replayed step.
@@ -224,9 +231,11 @@ class Optimizer {
   std::vector<Tensor> parameters() const;
 
   /// Takes the f32 masters of f16 and bf16 parameters from their present values, and begins moving
-  /// averages anew at the weights. Weights that were only loaded or edited need no call: the next
-  /// backward() or step() finds every weight that is not its master rounded, and makes it the
-  /// master. So a restored state keeps its masters to the bit (S28).
+  /// averages anew at the weights. Masters follow weights that ops or loads have written without
+  /// this call. The next backward() or step() finds every weight that is not its master rounded,
+  /// and makes it the master. So a restored state keeps its masters to the bit (S28). Moving
+  /// averages keep their old values without this call. Writes through data() or mutable_view() are
+  /// not found: a step puts back the old masters.
   void refresh_masters();
 
   /// Returns all that a continued run needs, cycle included. The tensors share the optimizer's

@@ -12,9 +12,9 @@
 
 namespace firn::optim {
 
-/// A number as a function of the count of applied steps (S01): step 0 is the first. It is a list of
-/// pieces, so that an optimizer can keep it in device memory and evaluate it in the kernel that
-/// finishes a step. A plain number converts to a constant schedule.
+/// A number as a function of the count of applied steps (S01 in docs/semantics.md): step 0 is the
+/// first. It is a list of pieces. So an optimizer can keep it in device memory, and evaluate it in
+/// the kernel that finishes a step. A plain number converts to a constant schedule.
 class Schedule {
  public:
   using Kind = ScheduleKind;                             ///< the formula of a piece

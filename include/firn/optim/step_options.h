@@ -1,4 +1,5 @@
-// Options of a step that all optimizers take beside the numbers of their own rule.
+// Options of a step that all optimizers take beside the numbers of their own rule. Rules such as
+// S24 are in docs/semantics.md.
 #pragma once
 
 #include <cstdint>
@@ -57,11 +58,13 @@ enum class StateMemory : std::uint8_t {
 /// Each chunk is computed separately, whatever the size of the micro-batch, which must be a
 /// multiple of `chunk`. So a chunk should be as large as memory and ranks allow: small ones take
 /// more time. Gradients need the memory of at most log2(chunks) further copies, and over ranks
-/// about the same again while they are exchanged. BatchNorm needs BatchNormMode::whole_batch.
-/// Contrastive losses, layers with a random stream of their own, and backward() by hand are
-/// refused; so is the capture of a batch of several ranks, or of one with whole_batch or
-/// MicroBatch::between. A run_batch() takes one number of default_generator(), the source of its
-/// chunks' numbers.
+/// about the same again while they are exchanged. A run_batch() takes one number of
+/// default_generator(), the source of its chunks' numbers.
+///
+/// run_batch() throws Error for a contrastive loss and for BatchNorm outside of whole_batch mode.
+/// It allows both on one rank if the batch is one chunk. Layers with a random stream of their own
+/// and backward() by hand throw Error. So does the capture of a batch of several ranks, or of one
+/// with whole_batch or MicroBatch::between.
 struct Exact {
   std::int64_t chunk = 0;  ///< samples in a chunk; 0: off
 };
@@ -78,10 +81,12 @@ struct StepOptions {
   double clip_value = 0;  ///< largest magnitude of one averaged gradient element; 0: no limit
   /// Steps go up the gradient of the losses instead of down. Weight decay still shrinks weights.
   bool maximize = false;
-  /// Factor of the losses against underflow in f16; automatic by default.
+  /// Loss scaling. The default is dynamic if a parameter is f16, else none: an f32 model under f16
+  /// Autocast needs LossScale::dynamic().
   LossScale loss_scale = {};
-  /// Scaler that replaces loss_scale and is shared with other optimizers. Their steps are
-  /// step_all(): step(), run_cycle() and run_batch() of one alone throw Error.
+  /// Loss scale that several optimizers share, given in place of loss_scale. The constructor throws
+  /// Error if both are set. The optimizers step by step_all(): step(), run_cycle() and run_batch()
+  /// of one alone throw Error.
   LossScaler scaler = {};
   /// Number of steps in a row skipped for a value that is not finite, after which step() throws
   /// (S12) and names it; 0: never. Loss scales that back off have found their level long before.
@@ -89,8 +94,9 @@ struct StepOptions {
   /// Decay, in [0, 1), of an exponential moving average of the weights, kept in f32 (f64 for f64)
   /// and counted in applied steps (S01): average += (1 - ema) (weight - average). 0: none.
   double ema = 0;
-  /// 16-bit parameters without masters: updates are rounded stochastically (counter-based, the same
-  /// bits on every device) instead of being kept in f32.
+  /// Rounds updates of 16-bit parameters stochastically (counter-based, the same bits on every
+  /// device), and keeps no f32 masters. The constructor throws Error if no parameter is f16 or
+  /// bf16, and for schedule-free rules.
   bool stochastic_rounding = false;
   /// Reserves memory for a copy of the gradients, and copies them before every backward(): if
   /// memory runs out in it, the cycle is as it was before (S37). Else it is dropped.

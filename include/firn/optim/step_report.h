@@ -37,7 +37,7 @@ class StepReport {
   /// Sum of the weights of the cycle's losses: samples, tokens, or class weights.
   double weight() const { return values().weight; }
   /// Sum of the cycle's losses divided by that weight: it does not depend on how the samples were
-  /// split (S27). 0 if the weight is 0.
+  /// split (S27 in docs/semantics.md). 0 if the weight is 0.
   double loss() const { return values().loss; }
   /// Euclidean norm of the averaged gradient of all parameters, before clipping; not finite if
   /// the step was skipped for that, 0 if the cycle was empty or goes on.

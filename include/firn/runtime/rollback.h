@@ -46,10 +46,11 @@ enum class Rollback : std::uint8_t {
 /// capture that needs a copy throws Error, since the copy would become a part of the graph.
 ///
 /// A point belongs to its thread, and to the plan of memory that it was made in, if any: elsewhere
-/// roll_back() throws Error. Points of a thread are destroyed in the reverse order of their making;
-/// each covers changes under the later ones. A generator that has changed must live as long as the
-/// point; anything else may be destroyed before. The point covers the generator that was
-/// default_generator() when it was made, such as the one of a GeneratorScope around it.
+/// roll_back() throws Error. Points of a thread nest as scopes, and are destroyed in the reverse
+/// order of their making. An outer point also undoes changes that are made while inner points live.
+/// A generator that has changed must live as long as the point; anything else may be destroyed
+/// before. The point covers the generator that was default_generator() when it was made, such as
+/// the one of a GeneratorScope around it.
 class RollbackPoint {
  public:
   /// Covers all kinds. Throws OutOfMemory.
@@ -60,11 +61,12 @@ class RollbackPoint {
   RollbackPoint(const RollbackPoint&) = delete;
   RollbackPoint& operator=(const RollbackPoint&) = delete;
 
-  /// Puts everything back, the latest change first. This point, and points made after it, then
-  /// stand as if they were new. If something cannot be put back, because a device refuses the work,
-  /// all else is, and the first such error is thrown; a second call tries the rest again.
+  /// Puts everything back, the latest change first. From then on, this point and points made after
+  /// it record changes from the restored state. If something cannot be put back, because a device
+  /// refuses the work, all else is, and the first such error is thrown; a second call tries the
+  /// rest again.
   void roll_back();
-  /// Puts back one kind alone. The points then stand as new for that kind.
+  /// Puts back one kind alone. From then on, the points record changes of that kind anew.
   void roll_back(Rollback kind);
 
  private:
@@ -80,7 +82,7 @@ namespace runtime {
 /// a point rolls back.
 bool rollback_wanted() noexcept;
 
-/// Puts a thing back as it was. Without `may`, there is no check.
+/// Puts a thing back as it was. `may` becomes `check`; if it is empty, there is no check.
 struct PutBack {
   PutBack(std::function<void()> put, std::function<void()> may = {})  // NOLINT: implicit
       : put_back(std::move(put)), check(std::move(may)) {}
@@ -89,12 +91,12 @@ struct PutBack {
 };
 
 /// Call it before a change that a RollbackPoint must be able to undo. `what` is an address that
-/// identifies the thing among those of its kind. It stays the thing's own until the point ends: the
-/// result of save() holds it. If a point does not know `what` yet, save() is called, once for all
-/// such points. It returns a function that puts the thing back as it is now, which may be called
-/// several times. Throws what save() throws; then change nothing. Without a point nothing happens.
-/// roll_back() calls `check`, if there is one, before it puts anything back: it throws if that is
-/// impossible.
+/// identifies the object among those of its kind. If a point does not know `what` yet, save() is
+/// called, once for all such points. It returns a function that puts the object back as it is now,
+/// which may be called several times. That function keeps the object alive, so that no other object
+/// gets its address. Throws what save() throws; then change nothing. Without a point nothing
+/// happens. roll_back() calls `check`, if there is one, before it puts anything back: it throws if
+/// that is impossible.
 void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save);
 
 }  // namespace runtime

@@ -65,15 +65,17 @@ struct EpochReport {
   Record details;
   double lr = 0;                   ///< first optimizer's learning rate in the epoch's last step
   double loss_scale = 1;           ///< first optimizer's loss scale in the epoch's last step
-  std::int64_t applied_steps = 0;  ///< first optimizer's steps since the start of the run
+  std::int64_t applied_steps = 0;  ///< steps that the first optimizer applied since it was made
   std::int64_t skipped_steps = 0;  ///< its cycles since then that did not change the weights
-  double seconds = 0;              ///< training time in this process, without checkpoints
-  double data_seconds = 0;         ///< part of `seconds` in the Loader; 0 with ResidentBatches
-  double validation_seconds = 0;   ///< time of evaluation
-  double saving_seconds = 0;       ///< time of checkpoints since the previous report
-  double samples_per_second = 0;   ///< training in this process, over all ranks
-  MemoryStats training_memory;     ///< peaks since the epoch's start, without evaluation
-  std::size_t peak_bytes = 0;      ///< peak since the epoch's start, with evaluation
+  /// Seconds that fit() has trained in this epoch, without checkpoints and evaluation. A resumed
+  /// epoch counts only the part after the resume.
+  double seconds = 0;
+  double data_seconds = 0;        ///< part of `seconds` in the Loader; 0 with ResidentBatches
+  double validation_seconds = 0;  ///< time of evaluation
+  double saving_seconds = 0;      ///< time of checkpoints since the previous report
+  double samples_per_second = 0;  ///< samples trained on in `seconds`, over all ranks
+  MemoryStats training_memory;    ///< peaks since the epoch's start, without evaluation
+  std::size_t peak_bytes = 0;     ///< peak since the epoch's start, with evaluation
 
   /// Returns the metric of this name; "loss" is validation_loss, or train_loss if not `validated`.
   /// If there is no such metric, throws Error, which names the existing ones.
@@ -93,14 +95,15 @@ struct FitReport {
   /// epoch, evaluated unless a signal has ended it. If nothing was left to train, it is the
   /// checkpoint's last whole epoch, without times, memory and details.
   EpochReport last;
-  std::int64_t applied_steps = 0;      ///< steps of the first optimizer
+  std::int64_t applied_steps = 0;      ///< steps that the first optimizer applied since it was made
   std::optional<double> best;          ///< best value that EarlyStop names
   std::int64_t best_epoch = 0;         ///< counted from 1; 0: none
   std::optional<std::string> resumed;  ///< checkpoint that the run continued from
 };
 
-/// Functions that fit() calls, on all ranks. A resumed run of several ranks has rank 0's random
-/// stream on each rank: call seed_thread() in on_start, as a fresh run does.
+/// Functions that fit() calls, on all ranks. A resume restores the random stream of each rank.
+/// Callbacks must not call seed_thread() in a resumed run, since that restarts the stream: call it
+/// before fit().
 struct Callbacks {
   std::function<void(Loop&)> on_start = nullptr;  ///< after a resume, before the first batch
   /// Called at the start of an epoch, but not for the rest of an epoch with which a resumed run
@@ -127,19 +130,23 @@ class Loop {
   virtual std::int64_t samples() const = 0;        ///< samples trained on in this epoch
   virtual std::int64_t epoch_samples() const = 0;  ///< samples of a whole epoch
   virtual double seconds() const = 0;              ///< time since fit() was called
-  /// Ends training after the current batch, or after the next one if none is being trained on, with
-  /// a checkpoint. If that is the epoch's last batch, the epoch is finished. If one rank calls it,
-  /// all ranks end.
+  /// Ends training after the current batch, with a checkpoint. If that is the epoch's last batch,
+  /// the epoch is finished. A call in on_epoch_end ends training with this epoch. A call in
+  /// on_start ends it before the first batch, without a checkpoint; one in on_epoch_start, after
+  /// the next batch. If one rank calls it, all ranks end.
   virtual void stop() = 0;
-  /// Adds a record to the log. Throws Error if it has no kind, or one of fit()'s own kinds.
+  /// Adds a record to the log, on rank 0; without LogOptions::path it writes nothing. Throws Error
+  /// for a record without a kind, and for the kinds run, step, memory, epoch and end.
   virtual void write(const Record& record) = 0;
 };
 
 /// The log (record.h): a record "run" at the start, "epoch" after each epoch, "end" at the end.
 struct LogOptions {
-  std::string path = {};  ///< empty: none
-  /// Writes a record "step" for each n-th applied step, and for each skipped one; 0: none. On a
-  /// CUDA device the host then waits for each step.
+  /// File of the log; empty: no log. A fresh run empties an existing file; a resumed one cuts it
+  /// back to its checkpoint.
+  std::string path = {};
+  /// Writes a record "step" for each n-th applied step, and for each skipped one, and records
+  /// "memory" of one cycle; 0: none. On a CUDA device the host then waits for each step.
   std::int64_t every = 0;
   /// Additional members of "settings" in the record "run": the program's own options.
   Record settings = {};
@@ -168,10 +175,13 @@ struct EarlyStop {
 };
 
 /// Ends training before its epochs are done. If the limit is reached at the last batch of an epoch,
-/// the epoch is finished. A resumed run continues to count from where it was.
+/// the epoch is finished. A resumed run continues to count `steps`. Each call of fit() counts
+/// `seconds` from 0.
 struct Limit {
-  std::int64_t steps = 0;  ///< applied steps of the first optimizer; 0: no limit
-  double seconds = 0;      ///< time in this process; 0: no limit
+  /// Steps that the first optimizer has applied since it was made, also before this call of fit();
+  /// 0: no limit.
+  std::int64_t steps = 0;
+  double seconds = 0;  ///< time since fit() was called; 0: no limit
 };
 
 struct FitOptions {
@@ -189,7 +199,8 @@ struct FitOptions {
   std::function<std::vector<metrics::Value>()> evaluate = nullptr;
   /// Calls the model on a batch; the default is net(batch.x()). The target is batch.y().
   std::function<Tensor(const data::LoaderBatch&)> forward = nullptr;
-  /// Cuts each batch of the loader into micro-batches that make one step: Optimizer::run_batch().
+  /// Cuts each batch of the loader into micro-batches, and makes one step of it
+  /// (Optimizer::run_batch()). Throws Error unless StepOptions::accumulate is 1.
   std::optional<optim::MicroBatch> micro_batch = {};
   /// Treatment of a cycle that the end of an epoch cuts short.
   optim::Partial partial = optim::Partial::apply;

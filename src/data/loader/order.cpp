@@ -72,7 +72,7 @@ Order::Order(const char* op, std::int64_t size, const LoaderOptions& options)
 /// Returns the sample into whose share of the sum of weights a random number falls.
 std::int64_t Order::drawn(LoaderPosition at) const {
   const math::PhiloxBlock b = math::philox(static_cast<std::uint64_t>(at.sample),
-                                           initial_gradient_for(options_.seed, Purpose::draw),
+                                           seed_for(options_.seed, Purpose::draw),
                                            static_cast<std::uint64_t>(at.epoch));
   const std::uint64_t bits = std::uint64_t{b.word[1]} << 32 | b.word[0];
   const double place = std::ldexp(static_cast<double>(bits >> 11), -53) * sums_.back();
@@ -119,7 +119,7 @@ std::shared_ptr<const Order::Window> Order::window_of(LoaderPosition at) const {
   window->ids.reserve(n);
   const Permutation order(
       static_cast<std::int64_t>(batches),
-      initial_gradient_for(options_.seed, Purpose::window, static_cast<std::uint64_t>(first)),
+      seed_for(options_.seed, Purpose::window, static_cast<std::uint64_t>(first)),
       at.epoch);
   for (std::size_t k = 0; k < batches; ++k) {
     const std::size_t from =

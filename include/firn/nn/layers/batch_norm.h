@@ -24,9 +24,9 @@ namespace firn::nn {
 enum class BatchNormMode : std::uint8_t {
   /// Each forward pass in training mode updates running statistics, as in PyTorch. Under
   /// accumulation they average over small batches, change once per micro-step, and change for
-  /// skipped steps too. Each layer and clone warns once. In a GAN the generator's forward pass
-  /// through the discriminator counts as well, and a Freeze guard does not prevent it; the
-  /// discriminator's eval() does.
+  /// skipped steps too. A layer warns once, in its first cycle of several micro-steps; so does each
+  /// clone. In a GAN the generator's forward pass through the discriminator counts as well, and a
+  /// Freeze guard does not prevent it; the discriminator's eval() does.
   per_micro_batch,
   /// Running statistics are updated once per optimizer step, to (1 - momentum) * running + momentum
   /// * (mean and unbiased variance of all samples of the cycle). The result is exact for any
@@ -63,10 +63,12 @@ enum class BatchNormMode : std::uint8_t {
 };
 
 struct BatchNormOptions {
-  double eps = 1e-5;                     ///< added to the variance
-  std::optional<double> momentum = 0.1;  ///< in [0, 1]; nullopt: running means of all batches
-  bool affine = true;                    ///< the layer has weight and bias
-  bool track = true;  ///< keep running statistics; if false, evaluation uses those of its batch
+  double eps = 1e-5;  ///< added to the variance
+  /// Share of a new batch in the running statistics, in [0, 1]. With nullopt they are the plain
+  /// average over all batches.
+  std::optional<double> momentum = 0.1;
+  bool affine = true;  ///< the layer has weight and bias
+  bool track = true;   ///< keep running statistics; if false, evaluation uses those of its batch
   /// Mode, which chooses the statistics.
   BatchNormMode accumulation = BatchNormMode::per_micro_batch;
   DType dtype = f32;
@@ -112,8 +114,8 @@ class BatchNorm : public Module {
   Buffer num_batches_tracked;  ///< i64 []: updates of the running statistics
   /// In per_step and whole_batch mode only: mean and sum of squared deviations of the cycle so far,
   /// f64 [2, c], and the number of values that they cover, f64 [1]. A file or module without them
-  /// can be loaded. If no optimizer trains the weight: after restoring them in mid-cycle, run one
-  /// backward pass before ending the cycle.
+  /// can be loaded. A cycle finds them through the layer's trained weight. If no optimizer trains
+  /// it, run one backward pass after load_run() in mid-cycle.
   Buffer pooled, pooled_count;
 
  protected:
