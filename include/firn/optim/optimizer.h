@@ -128,7 +128,7 @@ class Optimizer {
   StepReport flush(Partial partial = Partial::apply);
   /// Drops the cycle: no parameter has a gradient, and the weight is 0. A step() that ends a cycle
   /// clears the gradients itself. After each micro-step of a longer cycle, zero_grad() drops all of
-  /// it, and no step is ever made.
+  /// it, and no step is ever made; a zero_grad() right after such a step() warns.
   void zero_grad();
 
   // ---- Whole cycles ----
