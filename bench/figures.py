@@ -72,7 +72,7 @@ def decider(what):
 
 
 def best_mode(what, unit, modes):
-    """The mode with the best median. Overlap firn in f32, and as bf16x3 (about as exact), only those in f32.
+    """The mode with the best median. Next to firn in f32, and as bf16x3 (about as exact), only those in f32.
     modes: {mode: {what: {round: value}}}"""
     wide = in_f32(what) == what or "_bf16x3." in what
     medians = {mode: statistics.median(found[decider(what)].values()) for mode, found in modes.items()

@@ -8,13 +8,16 @@
 namespace firn {
 
 namespace optim {
+/// Old name of GatheredWeights.
 using WholeWeights [[deprecated("renamed to GatheredWeights")]] = GatheredWeights;
 }  // namespace optim
 
 namespace dist {
+/// Old name of mark_sharded().
 [[deprecated("renamed to mark_sharded()")]] inline void mark_divided(const Tensor& parameter) {
   mark_sharded(parameter);
 }
+/// Old name of is_sharded().
 [[deprecated("renamed to is_sharded()")]] inline bool is_divided(const Tensor& parameter) {
   return is_sharded(parameter);
 }

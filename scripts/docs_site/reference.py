@@ -14,7 +14,7 @@ _LAYER = re.compile(r"^\| (\w+) \| (`[^|]*) \|", re.MULTILINE)
 def layers(design, headers):
     """(layer, its headers), from the ground up, as the table of docs/design.md has them."""
     rows, taken = [], {}
-    for layer, places in _LAYER.findall(design.partition("## Layers")[2].partition("## Laws")[0]):
+    for layer, places in _LAYER.findall(design.partition("## Layers")[2].partition("## Rules")[0]):
         for place in re.sub(r"`", " ", places).split():
             place = f"firn/{place}"
             for header in headers:

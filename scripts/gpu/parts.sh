@@ -94,7 +94,7 @@ part_test() {
   # Each says that it found no device, which cannot be right here.
   skipped="$(grep -c -F '***Skipped' "$out/test.log")"
   ((skipped == 0)) || verdict=failed
-  # Overlap plain loops: as firn chooses, by firn's kernels alone, and by cuDNN wherever it can.
+  # Compared with plain loops: as firn chooses, by firn's kernels alone, and by cuDNN wherever it can.
   grep -E 'gpu/attention.*(Passed|Failed)' "$out/test.log"
   if [[ $verdict == failed ]]; then
     grep -F -e '***' "$out/test.log" | cut -c 1-120 | head -n 40

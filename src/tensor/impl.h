@@ -43,7 +43,7 @@ class TensorImpl : public RefCounted {
   std::int64_t offset;  ///< elements from the storage's start
   DType dtype;
   /// True for a parameter of which this rank has one shard (dist::mark_sharded).
-  bool divided = false;
+  bool sharded = false;
   /// Set on tensors that require a gradient: the op that made them, or their leaf node.
   Ref<GraphNode> node;
 };

@@ -47,7 +47,7 @@ TEST_CASE("[S39][S05] exact: steps that overflow are the same ones for every cut
   check_all_cuts<Mlp>(f16, 0x1p24);
 }
 
-// ---- Overlap the ordinary mode ----
+// ---- Compared with the ordinary mode ----
 
 TEST_CASE("[S39] exact: the result is the ordinary mode's to rounding", "[host]") {
   const auto weights = [](std::int64_t chunk) {

@@ -52,7 +52,7 @@ TEST_CASE("[S19][S35][S39] exact: batch norm in blocks that are computed again",
   check_all_cuts<AgainConv>(f32);
 }
 
-// ---- Overlap the batch in one piece ----
+// ---- Compared with the batch in one piece ----
 
 struct Small : nn::Module {
   nn::Linear a, b, c;

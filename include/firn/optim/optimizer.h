@@ -53,7 +53,7 @@ struct BackwardPass {
 };
 
 /// Base of all optimizers. The constructor moves the parameters into flat arenas on their device,
-/// one per group and dtype. Overlap them it allocates arenas for gradients and for the optimizer's
+/// one per group and dtype. It also allocates arenas for gradients and for the optimizer's
 /// state in f32 (f64 for f64 parameters); f16 and bf16 parameters also get f32 masters. All memory
 /// is allocated in the constructor: a step allocates nothing that it needs to finish.
 ///

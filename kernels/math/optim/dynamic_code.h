@@ -6,7 +6,7 @@
 // decades from 1e-6 to 1, each with twice the steps of the one below. With q = n + k, n the steps
 // of decade i (0 to 6) and 0 <= k < n:
 //   value(q) = 10^(i-6) (0.1 + 0.9 (k + 1/2) / n)
-// Overlap these there are 0 and 1.
+// 0 and 1 are values too.
 //   signed    n = 2^i      the byte is q, or 256 - q for its negative; 128 is the value 1
 //   unsigned  n = 2^(i+1)  the byte is q; 1 is the value 1
 // Byte 0 is the value 0, so memory of zeros holds zeros. A value has the same bits wherever it is

@@ -268,7 +268,7 @@ std::size_t state_of(const Group& group, int zero) {
   const std::size_t kept = now_kept() - before;
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::size_t states = 4 * 16 * (96 * 96 + 96);  // four of 4 bytes, of four layers
-  // Overlap them: tables, and what the exchange needs.
+  // In addition: tables, and what the exchange needs.
   if (zero > 0 && kept > whole - states + states / ranks + 8 * 4 * 64 + 8192)
     throw std::runtime_error("zero: a rank keeps " + std::to_string(kept) + " bytes of " +
                              std::to_string(whole));
