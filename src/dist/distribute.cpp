@@ -282,9 +282,9 @@ std::unique_ptr<optim::ReplicatedStep> step_with(optim::OptimizerImpl& impl,
   std::shared_ptr<optim::ParamStore::Sharding> sharding;
   if (zero > 0 && copies->size() > 1)
     autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), model.get()}, [&] {
-      sharding = impl.store.prepare_division(zero, copies->rank(), copies->size());
+      sharding = impl.store.prepare_sharding(zero, copies->rank(), copies->size());
     });
-  if (sharding) impl.store.divide(*sharding);
+  if (sharding) impl.store.shard(*sharding);
   sharding.reset();
   if (impl.store.gradients_sharded())
     return std::make_unique<optim::ShardedStep>(impl, copies, number);

@@ -44,8 +44,8 @@ void LocalWorld::exchange_messages(int rank, std::span<const Message> messages) 
 
 LocalWorld::Post* LocalWorld::partner_of(const Post& post) noexcept {
   const auto at = std::find_if(posts_.begin(), posts_.end(), [&](const Post* other) {
-    return other->rank == post.talk.call.root && other->talk.call.root == post.rank &&
-           other->talk.call.kind != post.talk.call.kind;
+    return other->rank == post.message.call.root && other->message.call.root == post.rank &&
+           other->message.call.kind != post.message.call.kind;
   });
   if (at == posts_.end()) return nullptr;
   Post* const found = *at;
@@ -57,19 +57,19 @@ LocalWorld::Post* LocalWorld::partner_of(const Post& post) noexcept {
 void LocalWorld::meet_partner(std::unique_lock<std::mutex>& lock, Post& post) noexcept {
   Post* const partner = partner_of(post);
   if (!partner) return posts_.push_back(&post);  // memory was reserved
-  const bool sends = post.talk.call.kind == CallKind::send;
-  const Message& from = sends ? post.talk : partner->talk;
-  const Message& to = sends ? partner->talk : post.talk;
+  const bool sends = post.message.call.kind == CallKind::send;
+  const Message& from = sends ? post.message : partner->message;
+  const Message& to = sends ? partner->message : post.message;
   const std::size_t bytes = from.call.bytes();
-  post.other = partner->talk.call;
-  partner->other = post.talk.call;
+  post.other = partner->message.call;
+  partner->other = post.message.call;
   Post::State state = Post::done;
   if (from.call.dtype != to.call.dtype || from.call.count != to.call.count) {
     state = Post::unlike;
-    break_up(Break::different, partner->rank, post.rank, post.talk.call.kind);
+    break_up(Break::different, partner->rank, post.rank, post.message.call.kind);
   } else if (share_bytes(from.from, to.to, bytes)) {
     state = Post::overlap;
-    break_up(Break::overlap, partner->rank, post.rank, post.talk.call.kind);
+    break_up(Break::overlap, partner->rank, post.rank, post.message.call.kind);
   } else if (bytes > 0) {
     post.state = partner->state = Post::copying;  // keeps the partner in its call
     lock.unlock();
@@ -86,15 +86,15 @@ void LocalWorld::refuse_same_way(std::span<Post> posts) noexcept {
   for (Post& post : posts) {
     if (post.state != Post::waiting) continue;
     const auto at = std::find_if(posts_.begin(), posts_.end(), [&](const Post* other) {
-      return other->rank == post.talk.call.root && other->talk.call.root == post.rank &&
-             other->talk.call.kind == post.talk.call.kind;
+      return other->rank == post.message.call.root && other->message.call.root == post.rank &&
+             other->message.call.kind == post.message.call.kind;
     });
     if (at == posts_.end()) continue;
     Post& other = **at;
-    post.other = other.talk.call;
-    other.other = post.talk.call;
+    post.other = other.message.call;
+    other.other = post.message.call;
     post.state = other.state = Post::unlike;
-    break_up(Break::different, other.rank, post.rank, post.talk.call.kind);
+    break_up(Break::different, other.rank, post.rank, post.message.call.kind);
     return met_.notify_all();
   }
 }
@@ -106,7 +106,7 @@ void LocalWorld::wait_for(std::unique_lock<std::mutex>& lock, int rank, std::spa
   };
   const auto lost = [&] {
     return std::find_if(posts.begin(), posts.end(), [&](const Post& p) {
-      return p.state == Post::waiting && is_gone(p.talk.call.root);
+      return p.state == Post::waiting && is_gone(p.message.call.root);
     });
   };
   const auto end = std::chrono::steady_clock::now() + seconds(deadline_);
@@ -121,21 +121,22 @@ void LocalWorld::wait_for(std::unique_lock<std::mutex>& lock, int rank, std::spa
   for (const Post& post : posts) std::erase(posts_, &post);
 
   if (const auto p = some(Post::unlike); p != posts.end())
-    throw_unlike(rank, p->talk.call, p->other, of_all_);
+    throw_unlike(rank, p->message.call, p->other, of_all_);
   if (const auto p = some(Post::overlap); p != posts.end())
-    throw RankError(to_string(p->talk.call.kind), rank, p->talk.call.root,
+    throw RankError(to_string(p->message.call.kind), rank, p->message.call.root,
                     fmt::format("{} and {} gave the same memory to a message", name(rank),
-                                name(p->talk.call.root)),
+                                name(p->message.call.root)),
                     "each rank needs a tensor of its own to write to");
   const auto waiting = some(Post::waiting);
   if (waiting == posts.end()) return;
-  const Call& call = waiting->talk.call;
+  const Call& call = waiting->message.call;
   if (break_ != Break::none && break_ != Break::gone) throw_broken(rank, call.kind, false);
   if (const auto p = lost(); p != posts.end()) {
     // The first rank that has thrown is the cause of all that followed.
     if (break_ == Break::gone && threw_) throw_broken(rank, call.kind, false);
-    throw RankError(to_string(p->talk.call.kind), rank, p->talk.call.root,
-                    fmt::format("{} ended before it came to this call", name(p->talk.call.root)));
+    throw RankError(
+        to_string(p->message.call.kind), rank, p->message.call.root,
+        fmt::format("{} ended before it came to this call", name(p->message.call.root)));
   }
   if (in_time) return;
   break_up(Break::late, rank, call.root, call.kind);

@@ -56,7 +56,7 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   struct Post {
     enum State : std::uint8_t { waiting, copying, done, unlike, overlap };
     int rank;
-    const Message& talk;
+    const Message& message;
     State state = waiting;
     Call other = {};  ///< call of the other side
   };

@@ -30,9 +30,9 @@ struct RankRecord {
   std::int64_t dropped = 0;    ///< cycles dropped since the last one that ended
   std::int64_t batch = 0;      ///< samples of run_batch() on all ranks; 0: not in that call
   std::int64_t members = 0;
-  std::int64_t what = 0;       ///< number of the bucket, at a place that has one; after a failure
-                               ///< 1 if this rank had begun the cycle, else 0
-  std::int64_t lock_step = 0;  ///< micro-steps that this rank will make; 0: not known
+  std::int64_t what = 0;     ///< number of the bucket, at a place that has one; after a failure
+                             ///< 1 if this rank had begun the cycle, else 0
+  std::int64_t planned = 0;  ///< micro-steps that this rank will make; 0: not known
   autograd::Outcome outcome = autograd::Outcome::done;
   double rate = 0, scale = 1;          ///< learning rate and loss scale of the step
   std::uint64_t seed = 0, offset = 0;  ///< in exact mode: the cycle's random numbers

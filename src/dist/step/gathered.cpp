@@ -21,8 +21,8 @@ Tensor own_part(const ParamStore::Bucket& b, const Tensor& memory, int rank) {
 }  // namespace
 
 WeightGatherer::WeightGatherer(const ParamStore& store,
-                               std::shared_ptr<const autograd::Peers> peers, Agree meet, Fail fail)
-    : store_(store), peers_(std::move(peers)), agree_(std::move(meet)), fail_(std::move(fail)) {
+                               std::shared_ptr<const autograd::Peers> peers, Agree agree, Fail fail)
+    : store_(store), peers_(std::move(peers)), agree_(std::move(agree)), fail_(std::move(fail)) {
   const auto& buckets = store_.buckets();
   states_.resize(buckets.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {

@@ -28,7 +28,7 @@ class WeightGatherer final : public StorageProvider, public autograd::ScopeListe
   using Fail = std::function<void(const std::exception_ptr& failure)>;
   /// From now on this object provides the weights' memory. It is notified when scopes of this
   /// thread end.
-  WeightGatherer(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Agree meet,
+  WeightGatherer(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Agree agree,
                  Fail fail);
   /// Takes the memory of all weights away.
   ~WeightGatherer();

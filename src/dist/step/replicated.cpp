@@ -65,7 +65,7 @@ RankRecord ReplicatedStep::record_of_cycle() const {
 RankRecord ReplicatedStep::record_of_pass(autograd::Outcome outcome) const {
   RankRecord out = record_of_cycle();
   out.place = CyclePlace::micro_step;
-  out.lock_step = call_.planned;
+  out.planned = call_.planned;
   out.outcome = outcome;
   out.sums = CycleSums::of(step.loss_sums(), step.now.sums_before);
   return out;

@@ -155,7 +155,7 @@ std::vector<CycleSums> ShardedStep::exchange_of_pass(std::vector<std::uint8_t>& 
   if (runtime::dry_run()) return out;
   for (const RankRecord& reported : exchange(record_of_pass(autograd::Outcome::done), expected)) {
     out.push_back(reported.sums);
-    call_.most = std::max(call_.most, reported.lock_step);
+    call_.most = std::max(call_.most, reported.planned);
   }
   return out;
 }

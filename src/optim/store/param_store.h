@@ -207,7 +207,7 @@ class ParamStore {
   /// make this call.
   std::vector<StateEntry> state(const autograd::Peers* peers, bool zero_missing = true);
 
-  // ---- Sharded state (division.cpp) ----
+  // ---- Sharded state (sharding.cpp) ----
 
   bool sharded() const noexcept { return !update_views_.empty(); }
   /// Returns true if gradients are sharded too: outside of backward passes a rank has only its
@@ -219,9 +219,9 @@ class ParamStore {
   struct Sharding;
   /// Prepares what this rank keeps when state is sharded over `ranks`, from stage 2 on gradients
   /// too, and in stage 3 weights. Throws Error if that is impossible, and changes nothing.
-  std::shared_ptr<Sharding> prepare_division(int stage, int rank, int ranks) const;
-  /// Keeps the prepared shards and gives the rest back in `division`.
-  void divide(Sharding& sharding) noexcept;
+  std::shared_ptr<Sharding> prepare_sharding(int stage, int rank, int ranks) const;
+  /// Keeps the prepared shards and gives the rest back in `sharding`.
+  void shard(Sharding& sharding) noexcept;
   /// Gathers the weights on all ranks, after each has updated its shard.
   void gather_weights(const autograd::Peers& peers) const;
   /// Gathers a flat tensor on all ranks, each of which has the part between its bounds.
@@ -359,7 +359,7 @@ class ParamStore {
   /// Returns the number of elements of a chunk (kernels/optim.h).
   std::int64_t chunk_size() const noexcept;
 
-  // division.cpp
+  // sharding.cpp
   /// Returns true if the rule is elementwise, so that a rank may have a shard of a parameter.
   static bool is_elementwise(const Arena& arena) noexcept;
   /// Returns the runs of an arena, which ranks shard: from stage 2 on the buckets of elementwise

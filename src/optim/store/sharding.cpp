@@ -93,9 +93,9 @@ Share ParamStore::kept_of(const Run& run, const Parameter& p) noexcept {
   return {first, std::max(first, std::min(end, run.kept.last))};
 }
 
-// ---- The division ----
+// ---- Sharding ----
 
-std::shared_ptr<ParamStore::Sharding> ParamStore::prepare_division(int stage, int rank,
+std::shared_ptr<ParamStore::Sharding> ParamStore::prepare_sharding(int stage, int rank,
                                                                    int ranks) const {
   constexpr const char* kWhole = "set DistributeOptions::zero to 0";
   FIRN_CHECK(!modes_, op_, kWhole,
@@ -150,7 +150,7 @@ std::shared_ptr<ParamStore::Sharding> ParamStore::prepare_division(int stage, in
   return out;
 }
 
-void ParamStore::divide(Sharding& sharding) noexcept {
+void ParamStore::shard(Sharding& sharding) noexcept {
   arenas_.swap(sharding.arenas);
   update_views_.swap(sharding.views);
   norm_tables_.swap(sharding.norm_tables);
