@@ -36,7 +36,7 @@ struct Source {
             .scaler = scaler.mutable_view(),
             .ticket = ticket.mutable_view(),
             .policy = {.scaled = 1},
-            .seed = seed.mutable_view(),
+            .gradient = seed.mutable_view(),
             .loss = loss.sum.view(),
             .weight = loss.weight.view()};
   }

@@ -415,7 +415,9 @@ TEST_CASE("loader: its own data set cannot use it, and the batch that tries to s
   self = &loader;
   auto at = loader.begin();
   CHECK(values_of((*at).x()) == std::vector<double>{0, 1});
-  CHECK(mentions(error_of([&] { ++at; }), {"[Loader]", "sample 2", "its own data set uses it"}));
+  const std::string error = error_of([&] { ++at; });
+  for (const char* part : {"[Loader]", "sample 2", "its own data set uses it"})
+    CHECK(error.find(part) != std::string::npos);
   // The position stays before the batch, as after any sample that throws.
   CHECK(loader.position().sample == 2);
 }
@@ -427,8 +429,10 @@ TEST_CASE("loader: a batch of other rows than samples cannot be cut", "[host]") 
   Loader loader(noisy_set(4), {.batch = 4, .collate = sum, .device = Device::cpu()});
   const auto& batch = *loader.begin();
   CHECK(values_of(batch.x()) == std::vector<double>{4});
-  CHECK(mentions(error_of([&] { batch.part(0, 2); }),
-                 {"[LoaderBatch]", "field 0 of 4 samples is [1] f32", "one row for each sample"}));
+  const std::string error = error_of([&] { batch.part(0, 2); });
+  for (const char* part :
+       {"[LoaderBatch]", "field 0 of 4 samples is [1] f32", "one row for each sample"})
+    CHECK(error.find(part) != std::string::npos);
 }
 
 TEST_CASE("loader: memory is the data's, and batches are on the loader's device") {

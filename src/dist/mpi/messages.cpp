@@ -18,7 +18,7 @@ constexpr auto kLastMessages = 300ms;  // messages sent before a rank left may s
 
 }  // namespace
 
-void MpiWorld::exchange_messages(std::span<const Message> messages, double deadline) {
+void MpiWorld::exchange_messages(std::span<const dist::Message> messages, double deadline) {
   call_ = messages.front().call;
   if (break_ != Break::none) throw_broken(call_.kind);
   deadline_ = deadline;
@@ -38,10 +38,10 @@ void MpiWorld::exchange_messages(std::span<const Message> messages, double deadl
     throw_unlike(rank_, own, other, of_all_);
   }
   std::int64_t most = 0;
-  for (const Message& t : messages)
+  for (const dist::Message& t : messages)
     most = std::max(most, static_cast<std::int64_t>(t.call.bytes()));
   for (std::int64_t at = 0; at < most; at += mpi_sizes().message) {
-    for (const Message& t : messages) {
+    for (const dist::Message& t : messages) {
       const auto bytes = static_cast<std::int64_t>(t.call.bytes());
       const std::int64_t n = std::clamp<std::int64_t>(bytes - at, 0, mpi_sizes().message);
       if (t.call.kind == CallKind::send)

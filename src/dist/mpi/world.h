@@ -49,7 +49,7 @@ class MpiWorld {
   /// Transport::run().
   void run(const Call& call, const void* from, void* to, double deadline);
   /// Transport::exchange_messages().
-  void exchange_messages(std::span<const Message> messages, double deadline);
+  void exchange_messages(std::span<const dist::Message> messages, double deadline);
   /// Transport::give_up().
   void give_up(std::string_view why) noexcept;
   /// Transport::split(). Waits for the other ranks of this group as MPI does, without a deadline.

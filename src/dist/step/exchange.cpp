@@ -135,8 +135,9 @@ math::GradientSummary RankExchange::exchange_summary(const math::GradientSummary
   return out;
 }
 
-std::span<const RankRecord> RankExchange::exchange(const std::string& op, const RankRecord& record,
-                                                   std::span<std::uint8_t> received) {
+std::span<const RankRecord> RankExchange::exchange_records(const std::string& op,
+                                                           const RankRecord& record,
+                                                           std::span<std::uint8_t> received) {
   auto* const mine = mine_.mutable_view().as<std::uint8_t>();
   std::memcpy(mine, &record, sizeof(record));
   std::copy(received.begin(), received.end(), mine + sizeof(record));

@@ -52,8 +52,8 @@ class RankExchange {
   /// gradient. Returns all records in the order of the ranks; `received` becomes 1 where any rank
   /// has one. Throws Error on every rank if the ranks are at different points. If another rank
   /// reports a failure, throws what Peers::agree() throws.
-  std::span<const RankRecord> exchange(const std::string& op, const RankRecord& record,
-                                       std::span<std::uint8_t> received);
+  std::span<const RankRecord> exchange_records(const std::string& op, const RankRecord& record,
+                                               std::span<std::uint8_t> received);
   /// Returns true if any rank had begun a cycle at the last exchange of records.
   bool any_begun() const noexcept;
   /// Returns the summary of all ranks' gradients. `mine` is the summary of this rank's shards.

@@ -70,7 +70,8 @@ std::string ModelRanks::place() const {
                      peers_->rank() / parts_, peers_->size() / parts_);
 }
 
-math::GradientSummary ModelRanks::exchange(const std::string& op, const ModelRecord& record) {
+math::GradientSummary ModelRanks::exchange_records(const std::string& op,
+                                                   const ModelRecord& record) {
   std::memcpy(mine_.mutable_view().as<std::uint8_t>(), &record, sizeof(record));
   peers_->all_gather(mine_, all_);
   std::memcpy(records_.data(), all_.view().as<std::uint8_t>(), all_.bytes());
@@ -120,7 +121,7 @@ void ModelStep::decide() {
                    .loss = sums.loss_sum};
   mine.sharded = summarize(model_.sharded());
   mine.whole = summarize(model_.whole());
-  const math::GradientSummary all = model_.exchange(store.op(), mine);
+  const math::GradientSummary all = model_.exchange_records(store.op(), mine);
   copies.clear_dropped();
   kernels::optim_decide(store.memory(), step.policy, all, store.stream());
   step.now.phase = before;

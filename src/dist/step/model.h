@@ -45,7 +45,7 @@ class ModelRanks {
   /// parameters once per stage. It has the same bits on every rank, except for the culprit, which
   /// is a parameter of this rank's stage, or `elsewhere`. Throws Error on every rank if the ranks
   /// are at different points.
-  math::GradientSummary exchange(const std::string& op, const ModelRecord& record);
+  math::GradientSummary exchange_records(const std::string& op, const ModelRecord& record);
 
  private:
   std::shared_ptr<const autograd::Peers> peers_;

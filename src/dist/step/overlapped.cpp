@@ -73,7 +73,7 @@ void OverlappedStep::run_pass(const Pass& pass) {
   pass.begin();
   std::vector<std::uint8_t> nothing(step.store.ledger().size());
   const RankRecord mine = record_of_pass(autograd::Outcome::done);
-  const double of_all = sum_of(exchange(mine, nothing)).unit;
+  const double of_all = sum_of(exchange_records(mine, nothing)).unit;
   call_.failure_reported = true;  // if this fails, all ranks agree on that
   {
     const autograd::CycleScope cycle(step);

@@ -71,11 +71,11 @@ RankRecord ReplicatedStep::record_of_pass(autograd::Outcome outcome) const {
   return out;
 }
 
-std::span<const RankRecord> ReplicatedStep::exchange(const RankRecord& record,
-                                                     std::span<std::uint8_t> flags) {
+std::span<const RankRecord> ReplicatedStep::exchange_records(const RankRecord& record,
+                                                             std::span<std::uint8_t> flags) {
   call_.dropped = 0;
   try {
-    return exchange_.exchange(step.store.op(), record, flags);
+    return exchange_.exchange_records(step.store.op(), record, flags);
   } catch (...) {
     call_.failure_reported = true;
     throw;
@@ -99,7 +99,7 @@ bool ReplicatedStep::report_failure(const std::exception_ptr& failure, bool last
     std::vector<std::uint8_t> nothing(step.store.ledger().size());
     RankRecord record = record_of_pass(outcome);
     record.what = call_.begun ? 1 : 0;
-    exchange(record, nothing);
+    exchange_records(record, nothing);
   } catch (...) {  // this rank's own failure says more
     call_.ended_by_others = true;
   }
@@ -191,7 +191,7 @@ void ReplicatedStep::combine() {
   if (step.at.micro_steps == 0) begin_micro_step();  // only other ranks have begun the cycle
   std::vector<std::uint8_t> received = ledger.noted();
   const double unit = step.loss_sums().unit;
-  const CycleSums all = sum_of(exchange(record_of_cycle(), received));
+  const CycleSums all = sum_of(exchange_records(record_of_cycle(), received));
   call_.failure_reported = true;
   add_gradients(unit, all.unit);
   step.members.combine(peers());
@@ -236,10 +236,10 @@ void ReplicatedStep::announce(Event event, std::vector<std::uint8_t>& received) 
   RankRecord record = record_of_cycle();
   if (event == Event::save) {
     record.place = CyclePlace::save;
-    exchange_.exchange(step.store.op(), record, received);
+    exchange_.exchange_records(step.store.op(), record, received);
     return;
   }
-  exchange(record, received);
+  exchange_records(record, received);
   call_.failure_reported = true;
 }
 
@@ -290,7 +290,7 @@ void ReplicatedStep::add_cycle_of_all(std::vector<StateEntry>& state) {
                           [&] { received = step.store.ledger().noted(); });
   RankRecord record = record_of_cycle();
   record.place = CyclePlace::save;
-  const CycleSums all = sum_of(exchange_.exchange(step.store.op(), record, received));
+  const CycleSums all = sum_of(exchange_.exchange_records(step.store.op(), record, received));
   if (all.micro_steps > 0) add_cycle_so_far(state, received, all);
 }
 

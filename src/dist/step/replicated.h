@@ -67,8 +67,9 @@ class ReplicatedStep : public StepExtension {
   bool alone() const noexcept { return exchange_.alone(); }
   RankRecord record_of_cycle() const;
   RankRecord record_of_pass(autograd::Outcome outcome) const;
-  /// Calls RankExchange::exchange().
-  std::span<const RankRecord> exchange(const RankRecord& record, std::span<std::uint8_t> flags);
+  /// Calls RankExchange::exchange_records().
+  std::span<const RankRecord> exchange_records(const RankRecord& record,
+                                               std::span<std::uint8_t> flags);
   /// From now on other ranks wait for this one, so it must report a failure to them.
   void await_failure() noexcept;
   /// Reports a failure that keeps this rank from its next exchange, where the others then throw. A

@@ -138,7 +138,7 @@ void ShardedStep::agree(CyclePlace place, std::size_t what) {
                           .members = static_cast<std::int64_t>(step.members.count()),
                           .what = static_cast<std::int64_t>(what)};
   std::vector<std::uint8_t> nothing(step.store.ledger().size());
-  exchange(record, nothing);
+  exchange_records(record, nothing);
 }
 
 void ShardedStep::run_pass(const Pass& pass) {
@@ -153,7 +153,8 @@ void ShardedStep::run_pass(const Pass& pass) {
 std::vector<CycleSums> ShardedStep::exchange_of_pass(std::vector<std::uint8_t>& expected) {
   std::vector<CycleSums> out;
   if (runtime::dry_run()) return out;
-  for (const RankRecord& reported : exchange(record_of_pass(autograd::Outcome::done), expected)) {
+  for (const RankRecord& reported :
+       exchange_records(record_of_pass(autograd::Outcome::done), expected)) {
     out.push_back(reported.sums);
     call_.most = std::max(call_.most, reported.planned);
   }

@@ -2,6 +2,7 @@
 #include "firn/nn/layers/padding.h"
 
 #include "base/check.h"
+#include "firn/ops/shape.h"
 #include "nn/layers/sizes.h"
 
 namespace firn::nn {

@@ -38,7 +38,7 @@ bool report_gradients(OptimizerImpl& impl) {
   ledger.note();  // set_grad() may have dropped one
   const bool reported = ledger.report_to_device(impl.store.memory(), impl.store.stream());
   if (!impl.hooks.capturing()) return ledger.any_noted();
-  impl.hooks.at_replay([noted = ledger.noted(), told](OptimizerImpl& i) {
+  impl.hooks.at_replay([noted = ledger.noted(), reported](OptimizerImpl& i) {
     GradientLedger& of_replay = i.store.ledger();
     of_replay.note();
     FIRN_CHECK(of_replay.noted() == noted, i.store.op(), "record the step anew",

@@ -47,7 +47,7 @@ void InterleavedChunks::collect_into(std::int64_t i, std::vector<Tensor> place) 
   chunks_[static_cast<std::size_t>(i)].place = std::move(place);
 }
 
-void InterleavedChunks::begin_micro_step(Chunk& chunk) {
+void InterleavedChunks::resume_chunk(Chunk& chunk) {
   if (!exchanged_) return;
   impl_.store.ledger().exchange(chunk.ledger);
   impl_.now.phase = chunk.phase;
@@ -56,7 +56,7 @@ void InterleavedChunks::begin_micro_step(Chunk& chunk) {
   if (chunk.waits && !runtime::dry_run()) impl_.set_loss_sums(chunk.sums);
 }
 
-void InterleavedChunks::end_turn(Chunk& chunk) {
+void InterleavedChunks::suspend_chunk(Chunk& chunk) {
   chunk.ledger = impl_.store.ledger().exchange({});
   chunk.sums = impl_.loss_sums();
   chunk.phase = std::exchange(impl_.now.phase, Phase::collecting);
@@ -92,11 +92,11 @@ bool InterleavedChunks::go_on(const std::function<void(std::int64_t)>& compute,
         compute(i);
       });
     current_ = i;
-    begin_micro_step(chunk);
+    resume_chunk(chunk);
     const bool waits = chunk.coroutine->resume(op().c_str());
     if (waits) {
       exchanged_ = true;
-      end_turn(chunk);
+      suspend_chunk(chunk);
     } else {
       chunk.coroutine.reset();
       if (!exchanged_) ended(i);
@@ -153,7 +153,7 @@ bool InterleavedChunks::exchange(bool waits, bool has_failed, std::vector<Number
       empty({ranks * static_cast<std::int64_t>(sizeof(Word))}, DType::u8, Device::cpu());
   std::memcpy(word.mutable_view().data, &mine, sizeof(Word));
   peers()->all_gather(word, words);
-  std::vector<Word> told(static_cast<std::size_t>(ranks));
+  std::vector<Word> reported(static_cast<std::size_t>(ranks));
   std::memcpy(reported.data(), words.view().data, words.bytes());
 
   const auto is = [](std::int64_t state) {
@@ -161,14 +161,14 @@ bool InterleavedChunks::exchange(bool waits, bool has_failed, std::vector<Number
   };
   if (std::any_of(reported.begin(), reported.end(), is(failed))) {
     using autograd::Outcome;  // throws if this rank has not
-    peers()->exchange(op().c_str(), has_failed ? Outcome::failed : Outcome::done);
+    peers()->agree(op().c_str(), has_failed ? Outcome::failed : Outcome::done);
     return false;
   }
   const auto leader = std::find_if(reported.begin(), reported.end(), is(waiting));
   if (leader == reported.end()) return false;
   std::int64_t most = 0;
   for (std::size_t r = 0; r < reported.size(); ++r) {
-    const Word& w = told[r];
+    const Word& w = reported[r];
     most = std::max(most, w.chunks);
     FIRN_CHECK(w.chunks == 0 ||
                    (w.state == waiting && w.first == leader->first && w.layer == leader->layer &&
@@ -187,7 +187,7 @@ bool InterleavedChunks::exchange(bool waits, bool has_failed, std::vector<Number
   peers()->all_gather(here, there);
   all.clear();
   for (std::int64_t r = 0; r < ranks; ++r)
-    for (std::int64_t q = 0; q < told[static_cast<std::size_t>(r)].chunks; ++q) {
+    for (std::int64_t q = 0; q < reported[static_cast<std::size_t>(r)].chunks; ++q) {
       const double* const from = there.view().as<double>() + (r * most + q) * row;
       all.emplace_back(from, from + row);
     }

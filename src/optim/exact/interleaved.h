@@ -69,8 +69,8 @@ class InterleavedChunks final : public autograd::BatchParts {
   /// of them wait at the same layer, or all have ended.
   bool go_on(const std::function<void(std::int64_t i)>& compute,
              const std::function<void(std::int64_t i)>& ended);
-  void begin_micro_step(Chunk& chunk);
-  void end_turn(Chunk& chunk);
+  void resume_chunk(Chunk& chunk);
+  void suspend_chunk(Chunk& chunk);
   void require_same_place() const;
   /// Exchanges the numbers of all ranks' chunks. Returns true if chunks of any rank wait. Throws on
   /// every rank if one has failed, or waits at another layer.

@@ -145,7 +145,7 @@ std::shared_ptr<ParamStore::Sharding> ParamStore::prepare_sharding(int stage, in
   out->weights = stage > 2;
   out->partials = reserve_partials(out->arenas);
   out->views = views_of(out->arenas, *out->partials);
-  out->whole = set_up_non_elementwise(out->arenas, out->views);
+  out->non_elementwise = set_up_non_elementwise(out->arenas, out->views);
   out->non_elementwise.copy_states(non_elementwise_, stream());
   return out;
 }

@@ -17,7 +17,7 @@ struct ParamStore::Sharding {
   bool weights = false;                    ///< true if weights are sharded too
   std::vector<Ref<Storage>> norm_tables;   ///< tables for the norm over the whole arenas
   std::vector<Ref<Storage>> chunk_orders;  ///< chunk orders of the views, with sharded gradients
-  NonElementwiseUpdates whole;
+  NonElementwiseUpdates non_elementwise;
 };
 
 /// Returns the elements `part` of a flat tensor.

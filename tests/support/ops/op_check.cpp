@@ -346,7 +346,7 @@ void check_second_derivative(const OpRow& row) {
     }
     const Tensor y = row.op(x);
     const GradOptions options{
-        .seeds = {make(v, y.shape(), y.dtype())}, .create_graph = true, .allow_unused = true};
+        .initial_gradients = {make(v, y.shape(), y.dtype())}, .create_graph = true, .allow_unused = true};
     if (!row.second) {
       const std::string text = error_of([&] { grad({y}, leaves, options); });
       INFO(text);
