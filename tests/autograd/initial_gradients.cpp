@@ -35,7 +35,7 @@ TEST_CASE("seed: one of another dtype is refused, and no gradient is zero", "[au
       const std::string message =
           error_of([&] { backward(y, {.initial_gradient = ones(y.shape(), t)}); });
       CHECK(holds(message, std::string("initial gradient ") + describe(ones(y.shape(), t))));
-      CHECK(holds(message, "seed.to(firn::f32)"));
+      CHECK(holds(message, "gradient.to(firn::f32)"));
       CHECK_FALSE(x.grad().defined());
     }
     // Refused before anything ran: the graph is whole.

@@ -298,16 +298,17 @@ TEST_CASE(
                                      "leave zero_grad() out of the loop"}));
 
   // Other orders are meant: a drop by name, and one of a micro-step that step() has not counted.
-  optim::SGD other({w}, {.lr = 0.5}, {.accumulate = 2});
-  other.backward(objective(w, {1}));
+  Tensor v = parameter({1}, {1});
+  optim::SGD other({v}, {.lr = 0.5}, {.accumulate = 2});
+  other.backward(objective(v, {1}));
   other.step();
   other.flush(optim::Partial::drop);
-  other.backward(objective(w, {1}));
+  other.backward(objective(v, {1}));
   other.step();
-  other.backward(objective(w, {1}));
+  other.backward(objective(v, {1}));
   other.zero_grad();
   for (int i = 0; i < 2; ++i) {
-    other.backward(objective(w, {1}));
+    other.backward(objective(v, {1}));
     other.step();
   }
   other.zero_grad();  // after a whole cycle

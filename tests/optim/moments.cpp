@@ -195,18 +195,21 @@ TEST_CASE("the function of a whole cycle writes no state of its optimizer") {
     CHECK(w.item() == 0.5);
     const std::string error = error_of(
         [&make = make, &opt, &w, &path] { make(opt, w, [&] { io::load_run(path, {opt}); }); });
-    CHECK(mentions(error, {"[SGD]", "state was written inside the function of", maker.c_str(),
-                           "before or after"}));
+    if (maker == "step_two_pass()")  // its loss is computed within the pass, which refuses the load
+      CHECK(mentions(error, {"a backward() of the optimizer", "is running"}));
+    else
+      CHECK(mentions(error, {"[SGD]", "state was written inside the function of", maker.c_str(),
+                             "before or after"}));
     // The cycle was dropped, and the state is the one that was loaded.
     CHECK(w.item() == 0.5);
-    CHECK(opt.last_report().micro_steps() == 0);
+    CHECK(opt.cycle_position() == 0);
     make(opt, w, [] {});
     CHECK(w.item() == 1);
     // A state that is loaded between two cycles is taken over, as before.
     io::load_run(path, {opt});
-    CHECK(w.item() == 1);
+    CHECK(w.item() == 0.5);
     make(opt, w, [] {});
-    CHECK(w.item() == 1.25);
+    CHECK(w.item() == 1);
   }
 }
 

@@ -100,9 +100,9 @@ inline const std::vector<Part> kParts = {
 
     // What is of no module.
     {"roof",      {"include/firn/firn.h", "include/firn/deprecated.h"},
-                  {"core_roof", "linalg", "dist", "parallel", "io", "data", "onnx", "metrics", "profile", "environment", "train"}},
+                  {"core_roof", "optim", "linalg", "dist", "parallel", "io", "data", "onnx", "metrics", "profile", "environment", "train"}},
     {"tools",     {"src/tools/"},
-                  {"base", "runtime", "roof"}},
+                  {"base", "base_src", "runtime", "roof"}},
 };
 
 /// The part that owns `path`, or null.
