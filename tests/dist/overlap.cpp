@@ -277,7 +277,7 @@ TEST_CASE("overlap: what exchanges gradients another way refuses it", "[host]") 
          optim::SGD opt(net.parameters(), {.lr = 0.1});
          distribute(opt, mesh, {.overlap = true});
        }))
-    CHECK(mentions(e, {"overlap", "divide a model"}));
+    CHECK(mentions(e, {"overlap", "share a model"}));
 }
 
 }  // namespace

@@ -593,7 +593,7 @@ TEST_CASE("zero: what cannot be is refused, and changes nothing", "[host]") {
   });
   for (const auto& e : errors)
     CHECK(mentions(e, {"ZeRO stage 4", "\"AdamW", "ZeRO stage 1", "each rank has a part",
-                       "divided over 2 ranks already", "schedule-free weights"}));
+                       "sharded over 2 ranks already", "schedule-free weights"}));
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ TEST_CASE("dlpack: weights that ranks divide are not given away, and the other w
     dist::distribute(opt, group, {.zero = 3});
     THREAD_CHECK(error_of([&] {
                    to_dlpack(net.weight.detach());
-                 }).find("ranks divide the weights") != std::string::npos);
+                 }).find("ranks shard the weights") != std::string::npos);
   });
 }
 

@@ -32,14 +32,13 @@ void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gr
   const bool first = impl.at.micro_steps == 0;
   impl.begin_micro_step();
   const auto pass = [&] {
-    const Tensor gradient = empty({}, DType::f32, store.device());
+    const Tensor unit = empty({}, DType::f32, store.device());
     const Tensor sum = zeros({}, DType::f64, store.device());
     write_bytes(sum, &loss, sizeof(loss));
     using Arenas = std::span<const kernels::OptimizerArena>;
-    kernels::optim_begin(
-        kernels::pending_gradient(store.memory(), impl.policy, gradient.mutable_view(), sum.view(),
-                                  ConstView{}, weight),
-        first ? Arenas() : store.arenas(), store.stream());
+    kernels::optim_begin(kernels::pending_gradient(store.memory(), impl.policy, unit.mutable_view(),
+                                                   sum.view(), ConstView{}, weight),
+                         first ? Arenas() : store.arenas(), store.stream());
     const autograd::CycleScope cycle(impl);
     autograd::backward_from(output, gradient, nullptr, false);
   };

@@ -457,7 +457,7 @@ TEST_CASE("parallel: cross-entropy of divided classes refuses what does not fit"
   CHECK(has(error(logits, full({2}, 6, i64)), "target 6 of row 0 is outside of [0, 6)"));
   CHECK(has(error(logits, zeros({3}, i64)), "expected integers [2]"));
   CHECK(has(error(logits, zeros({2})), "expected integers"));
-  CHECK(has(error(logits, target, {.axis = 0}), "axis = 0, and ranks divide the last axis"));
+  CHECK(has(error(logits, target, {.axis = 0}), "axis = 0, and ranks shard the last axis"));
   CHECK(has(error(logits, target, {.label_smoothing = 1}), "label_smoothing = 1"));
   CHECK(has(error(logits, target, {.class_weights = ones({3})}), "expected shape [6]"));
   CHECK(has(error(logits, target, {.row_weights = ones({3})}), "row_weights"));

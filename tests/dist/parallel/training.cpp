@@ -244,7 +244,7 @@ TEST_CASE("tensor parallel: distribute() refuses what it cannot train, and names
          optim::SGD opt({p.sharded, p.whole});
          distribute(opt, mesh);
        }))
-    CHECK(has(e, "\"parameter 1 is divided\" and \"parameter 1 is whole\""));
+    CHECK(has(e, "\"parameter 1 is sharded\" and \"parameter 1 is whole\""));
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
          optim::SGD opt({p.sharded, p.whole}, {.lr = mesh.tp().rank() + 1.0});
          distribute(opt, mesh);

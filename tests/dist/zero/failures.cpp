@@ -268,9 +268,9 @@ TEST_CASE("[S43] zero 2: what asks for a whole gradient is refused", "[host]") {
     throw Error("all", plain + grad + set + health + stages);
   });
   for (const auto& e : errors)
-    CHECK(
-        mentions(e, {"not the optimizer's", "call opt.backward(loss)", "[grad]", "[set_grad]",
-                     "is sharded over ranks", "each has a part alone", "a pipeline of 2 stages"}));
+    CHECK(mentions(
+        e, {"not the optimizer's", "call opt.backward(loss)", "[grad]", "[set_grad]",
+            "is sharded over ranks", "each rank has its shard alone", "a pipeline of 2 stages"}));
 }
 
 TEST_CASE("[S43] zero 2: a parameter leaves its optimizer as it was", "[host]") {
