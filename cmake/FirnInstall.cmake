@@ -17,10 +17,10 @@ macro(_firn_install_library target export runtime development)
 endmacro()
 
 _firn_install_library(firn firnTargets library development)
-# Headers of modules that are left out stay at home, and with them firn.h, which includes them.
+# Headers of modules that are left out stay at home, and with them firn.h and deprecated.h, which include them.
 set(_exclude "")
 if(FIRN_LEFT_MODULES)
-  set(_exclude REGEX "/include/firn/firn[.]h$" EXCLUDE)
+  set(_exclude REGEX "/include/firn/(firn|deprecated)[.]h$" EXCLUDE)
   foreach(_module ${FIRN_LEFT_MODULES})
     firn_module_files(_headers ${_module} h)
     list(FILTER _headers INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/include/")

@@ -97,7 +97,7 @@ TEST_CASE("images: a divided model starts from --load and is saved as a whole",
   CHECK((read_file(end) == saved));  // not printed if it fails
   // Parts of layers, which a test on one rank puts together again.
   const Run parts = train(set, go_on + " --ranks 4 --tensor-parallel 2 --pipeline 2");
-  CHECK(distance(parts, one) < 3e-5);  // sums in another order: 1.01e-5 with AVX2
+  CHECK(distance(parts, one) < 3e-5);  // as one rank in other micro-batches: 1.7e-5 with AVX2
   const Ran tested = set.run({"--load", end, "--hash"});
   CHECK_THAT(tested.out, contains("weights " + parts.weights));
   const auto accuracy = tested.out.find("test accuracy");
