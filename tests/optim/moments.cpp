@@ -193,6 +193,7 @@ TEST_CASE("the function of a whole cycle writes no state of its optimizer") {
     const std::string path = folder.file("run");
     io::save_run(path, {opt});
     CHECK(w.item() == 0.5);
+    make(opt, w, [] {});  // the file is of another cycle than the one that is under way
     const std::string error = error_of(
         [&make = make, &opt, &w, &path] { make(opt, w, [&] { io::load_run(path, {opt}); }); });
     if (maker == "step_two_pass()")  // its loss is computed within the pass, which refuses the load
@@ -201,6 +202,7 @@ TEST_CASE("the function of a whole cycle writes no state of its optimizer") {
       CHECK(mentions(error, {"[SGD]", "state was written inside the function of", maker.c_str(),
                              "before or after"}));
     // The cycle was dropped, and the state is the one that was loaded.
+    if (maker == "step_two_pass()") io::load_run(path, {opt});
     CHECK(w.item() == 0.5);
     CHECK(opt.cycle_position() == 0);
     make(opt, w, [] {});
