@@ -135,8 +135,9 @@ class Optimizer {
 
   /// Runs a whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
   /// [0, micro_steps), then a step. The function only computes the loss: backward(), step(),
-  /// flush(), zero_grad() and calls that make a whole cycle throw Error in it. A std::bad_alloc of
-  /// the function becomes OutOfMemory, whose text names the function.
+  /// flush(), zero_grad() and calls that make a whole cycle throw Error in it. If it loads a run or
+  /// writes into state(), the cycle throws Error and is dropped; the state stays as it was written.
+  /// A std::bad_alloc of the function becomes OutOfMemory, whose text names the function.
   /// With OverflowPolicy::retry, a cycle whose gradients overflow is computed again at the lower
   /// loss scale (S15), up to 64 times. Each try begins with the same random streams, running
   /// statistics, positions of loaders, and tensors given to restore_on_retry(). A retry waits for
