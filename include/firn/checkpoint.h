@@ -66,7 +66,7 @@ class CheckpointScope {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  ///< held by this object alone
 };
 
 /// Returns the function to call a second time: a copy of `fn`, or for a module a handle that finds

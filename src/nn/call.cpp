@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,7 +15,9 @@
 #include "base/check.h"
 #include "firn/memory/labels.h"
 #include "firn/nn/module.h"
+#include "firn/ops/autocast.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/runtime/spans.h"
 #include "firn/runtime/storage.h"
 #include "firn/thread_context.h"
 #include "firn/warning.h"
@@ -33,6 +37,8 @@ const detail::Call* outermost_call() noexcept {
 }
 
 }  // namespace
+
+void CallTensors::add(Tensor& t) { tensors_.push_back(&t); }
 
 Tensor& CallTensors::operator[](std::size_t index) const {
   FIRN_CHECK(index < tensors_.size(), "CallTensors", "they count from 0",
@@ -94,21 +100,32 @@ std::uint32_t detail::Call::label() const noexcept {
   return thread_context.labels.module;  // outside of the tree: the caller's label
 }
 
+/// Objects that a few calls need, alive while the call runs.
+struct detail::Call::Scopes {
+  std::optional<Autocast> mode;       ///< set by Module::set_autocast()
+  std::optional<MemberCheck> check;   ///< set in the first training calls of an outermost module
+  std::optional<runtime::Span> span;  ///< set if a profile is recorded
+};
+
+detail::Call::Scopes& detail::Call::scopes() {
+  if (!scopes_) scopes_ = std::make_shared<Scopes>();
+  return *scopes_;
+}
+
 detail::Call::Call(Module& m)
     : module_(m), caller_(thread_context.call), root_(caller_ ? caller_->root_ : m) {
   FIRN_CHECK(!m.moved_from_, m.type_name(), "call the module that it was moved to",
              "this module was moved from and holds nothing");
   if (!caller_ && !autograd::computing_again()) show_weights(m);
-  if (m.autocast_) mode_.emplace(*m.autocast_);
-  if (!caller_ && m.training_ && grad_enabled() && MemberCheck::due(m))
-    check_ = std::make_unique<MemberCheck>();
-  watched_ = check_ || m.hooks_ || thread_context.call_listener;
+  if (m.autocast_) scopes().mode.emplace(*m.autocast_);
+  if (!caller_ && m.training_ && grad_enabled() && MemberCheck::due(m)) scopes().check.emplace();
+  watched_ = (scopes_ && scopes_->check) || m.hooks_ || thread_context.call_listener;
   label_ = label();
   if (thread_context.trace) [[unlikely]]
     join_trace();
   label_before_ = std::exchange(thread_context.labels.module, label_);
   if (runtime::recording_spans()) [[unlikely]]
-    span_.emplace(label_);
+    scopes().span.emplace(label_);
   thread_context.call = this;
   if (thread_context.reading) [[unlikely]] {
     thread_context.reading->begin();
@@ -130,7 +147,7 @@ void detail::Call::join_trace() {
   if (trace.recording()) return;
   const autograd::CallNote& note = trace.call(note_);
   label_ = note.label;
-  check_.reset();
+  if (scopes_) scopes_->check.reset();
   watched_ = !note.inputs.empty() || !note.outputs.empty();
   again_ = true;
   training_before_ = std::exchange(module_.training_, note.training);
@@ -186,7 +203,7 @@ void detail::Call::after(const CallTensors& inputs, const CallTensors& outputs) 
     });
   }
   if (thread_context.call_listener) thread_context.call_listener->called(module_, outputs);
-  if (check_) check_->report(module_);
+  if (scopes_ && scopes_->check) scopes_->check->report(module_);
 }
 
 void detail::Call::failed(Error& e) const noexcept {

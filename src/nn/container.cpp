@@ -1,10 +1,29 @@
-// Sequential, ModuleDict, Lambda, and the error of an empty AnyModule.
+// AnyModule, Sequential, ModuleDict and Lambda.
 #include "firn/nn/container.h"
+
+#include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "nn/tree.h"
 
 namespace firn::nn {
+
+AnyModule::AnyModule(const AnyModule& other)
+    : module_(other.copy_ ? std::shared_ptr<Module>(other.copy_(*other.module_)) : other.module_),
+      copy_(other.copy_) {}
+AnyModule::AnyModule(AnyModule&& other) noexcept
+    : module_(std::move(other.module_)), copy_(std::exchange(other.copy_, nullptr)) {}
+AnyModule& AnyModule::operator=(AnyModule other) noexcept {
+  module_ = std::move(other.module_);
+  copy_ = other.copy_;
+  return *this;
+}
+
+void AnyModule::visit(MemberVisitor& visitor, const std::string& name) {
+  if (!copy_) detail::take_own_copy(visitor, module_);
+  if (module_) visitor.module(name, *module_);
+}
 
 void AnyModule::refuse_empty() {
   firn::detail::fail("AnyModule", "assign a module before the call, or ask with `if (module)`",
@@ -141,6 +160,8 @@ const detail::ModuleTraits* ModuleDict::firn_traits() const noexcept {
 }
 
 // ---- Lambda ----
+
+FIRN_DEFINE_MEMBERS(Lambda)
 
 Lambda::Lambda(std::function<Tensor(const Tensor&)> function, std::string name)
     : function_(std::move(function)), name_(std::move(name)) {

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/nn/init.h"
+#include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/rearrange.h"
 #include "firn/thread_context.h"
@@ -27,6 +28,10 @@ Tensor as_matrix(const Tensor& weight, std::int64_t axis) {
 Tensor scaled(const Tensor& x, double eps) { return x / maximum(norm(x), eps); }
 
 }  // namespace
+
+void AllButWeight::parameter(std::string_view name, Parameter& p) {
+  if (name != "weight") to_.parameter(name, p);
+}
 
 Tensor no_weight(const Tensor& weight) {
   return expand(full({}, std::nan(""), weight.dtype(), weight.device()), weight.shape());

@@ -109,7 +109,7 @@ class DtypeTrace::Recorder final : public autograd::OpListener {
   std::vector<TracedOp> ops;
 };
 
-DtypeTrace::DtypeTrace() try : recorder_(std::make_unique<Recorder>()) {}
+DtypeTrace::DtypeTrace() try : recorder_(std::make_shared<Recorder>()) {}
 FIRN_OUT_OF_MEMORY("DtypeTrace")
 DtypeTrace::~DtypeTrace() = default;
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "autograd/node.h"
@@ -25,6 +27,11 @@ inline constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>
 
 /// Returns the stream on which the op's kernels run.
 inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }
+
+/// Returns the tensors of a list in braces.
+inline std::span<const Tensor> span_of(std::initializer_list<Tensor> list) noexcept {
+  return {list.begin(), list.size()};
+}
 
 /// Throws unless the dtype of x supports arithmetic.
 void require_computed(const char* op, const Tensor& x);

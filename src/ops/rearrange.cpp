@@ -148,6 +148,8 @@ Tensor diagonal(const Tensor& x, std::int64_t offset, std::int64_t first, std::i
                 with_again([part](Backward& back) { accumulate_part(back, part); }, again));
 }
 
+std::vector<Tensor> meshgrid(std::initializer_list<Tensor> axes) { return meshgrid(span_of(axes)); }
+
 std::vector<Tensor> meshgrid(std::span<const Tensor> axes) try {
   FIRN_CHECK(!axes.empty(), "meshgrid", "give one list for each axis", "no tensors given");
   Shape shape;

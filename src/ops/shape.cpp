@@ -321,6 +321,11 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
 }
 FIRN_OUT_OF_MEMORY("split")
 
+std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> sizes,
+                          std::int64_t axis) {
+  return split(x, std::span<const std::int64_t>(sizes.begin(), sizes.size()), axis);
+}
+
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis) try {
   require_defined("split", x);
   FIRN_CHECK(size > 0, "split", "give the size of a piece", "pieces of size {}", size);
@@ -336,6 +341,13 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis)
 FIRN_OUT_OF_MEMORY("split")
 
 Tensor cat(std::span<const Tensor> parts, std::int64_t axis) { return join("cat", parts, axis); }
+Tensor cat(std::initializer_list<Tensor> parts, std::int64_t axis) {
+  return cat(span_of(parts), axis);
+}
+
+Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis) {
+  return stack(span_of(parts), axis);
+}
 
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis) try {
   FIRN_CHECK(!parts.empty(), "stack", "give one tensor at least", "no tensors given");

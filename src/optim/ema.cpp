@@ -38,7 +38,7 @@ AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
   impl.check_ready();
   State state{.optimizer = impl.hooks.handle(), .kept = {}};
   for (const Tensor& p : impl.store.parameters()) state.kept.push_back({p, p.detach().clone(), 0});
-  state_ = std::make_unique<State>(std::move(state));
+  state_ = std::make_shared<State>(std::move(state));
   for (std::size_t i = 0; i < averages.size(); ++i)
     kernels::copy(averages[i].view(), state_->kept[i].parameter.mutable_view(),
                   impl.store.stream());

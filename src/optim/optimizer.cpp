@@ -10,7 +10,7 @@
 
 namespace firn::optim {
 
-Optimizer::Optimizer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Optimizer::Optimizer(std::shared_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 Optimizer::~Optimizer() = default;
 Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;

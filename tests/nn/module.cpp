@@ -51,6 +51,15 @@ struct Mlp : nn::Module {
   Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
 };
 
+struct InTwoParts : nn::Module {
+  nn::Linear fc{4, 8};
+  std::vector<Scale> scales{Scale(8), Scale(8)};
+  FIRN_DECLARE_MEMBERS()
+  Tensor forward(const Tensor& x) override { return scales[1](scales[0](fc(x))); }
+};
+
+FIRN_DEFINE_MEMBERS(InTwoParts, fc, scales)
+
 struct Nothing : nn::Module {};
 
 struct Empty : nn::Module {
@@ -109,6 +118,19 @@ TEST_CASE("named_modules lists each module before its sub-modules") {
                                 "present"});
   CHECK(modules[0].module == &net);
   CHECK(modules[3].module == &net.blocks[0].fc);
+}
+
+TEST_CASE(
+    "a module that declares its members in a header and lists them in a file is as any other") {
+  InTwoParts net;
+  CHECK(names(net.named_parameters()) ==
+        Names{"fc.weight", "fc.bias", "scales.0.factor", "scales.1.factor"});
+  CHECK(names(net.named_buffers()) == Names{"scales.0.count", "scales.1.count"});
+  InTwoParts own = nn::clone(net);
+  CHECK(own.fc.weight.impl() != net.fc.weight.impl());
+  net.eval();
+  CHECK_FALSE(net.scales[1].training());
+  CHECK(net.type_name() == "InTwoParts");
 }
 
 TEST_CASE("a module without members is empty") {

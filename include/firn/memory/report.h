@@ -81,7 +81,7 @@ class MemoryTimeline {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  ///< held by this object alone
 };
 
 }  // namespace firn

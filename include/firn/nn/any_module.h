@@ -47,30 +47,20 @@ class AnyModule {
   template <detail::NoModule M>
   AnyModule(M) = delete;  // give a type derived from nn::Module, or a std::shared_ptr to one
 
-  AnyModule(const AnyModule& other)
-      : module_(other.copy_ ? std::shared_ptr<Module>(other.copy_(*other.module_)) : other.module_),
-        copy_(other.copy_) {}
-  AnyModule(AnyModule&& other) noexcept
-      : module_(std::move(other.module_)), copy_(std::exchange(other.copy_, nullptr)) {}
-  AnyModule& operator=(AnyModule other) noexcept {
-    module_ = std::move(other.module_);
-    copy_ = other.copy_;
-    return *this;
-  }
+  AnyModule(const AnyModule& other);
+  AnyModule(AnyModule&& other) noexcept;
+  AnyModule& operator=(AnyModule other) noexcept;
 
   /// Returns the module, or null if there is none.
   Module* get() const noexcept { return module_.get(); }
   /// Returns the module. Throws Error if there is none.
   Module& operator*() const { return *held(); }
   Module* operator->() const { return held(); }
-  explicit operator bool() const noexcept { return module_ != nullptr; }
-  bool operator==(std::nullptr_t) const noexcept { return module_ == nullptr; }
+  explicit operator bool() const noexcept { return static_cast<bool>(module_); }
+  bool operator==(std::nullptr_t) const noexcept { return !module_; }
 
   /// Called by FIRN_MEMBERS.
-  void visit(MemberVisitor& visitor, const std::string& name) {
-    if (!copy_) detail::take_own_copy(visitor, module_);
-    if (module_) visitor.module(name, *module_);
-  }
+  void visit(MemberVisitor& visitor, const std::string& name);
 
  private:
   Module* held() const {

@@ -14,8 +14,6 @@
 
 #include "firn/checkpoint.h"
 #include "firn/error.h"
-#include "firn/ops/autocast.h"
-#include "firn/runtime/spans.h"
 #include "firn/tensor.h"
 
 namespace firn::nn {
@@ -26,11 +24,11 @@ class Module;
 class CallTensors {
  public:
   std::size_t size() const noexcept { return tensors_.size(); }
-  bool empty() const noexcept { return tensors_.empty(); }
+  bool empty() const noexcept { return tensors_.size() == 0; }
   /// Throws Error if there is no tensor at `index`.
   Tensor& operator[](std::size_t index) const;
   /// Appends a tensor, which must outlive the call.
-  void add(Tensor& t) { tensors_.push_back(&t); }
+  void add(Tensor& t);
 
  private:
   std::vector<Tensor*> tensors_;
@@ -149,7 +147,10 @@ class Call {
   const Call* caller() const noexcept { return caller_; }
 
  private:
+  struct Scopes;
+
   std::uint32_t label() const noexcept;
+  Scopes& scopes();
 
   /// Records the call in the checkpoint's trace, or repeats it as recorded during recomputation.
   void join_trace();
@@ -162,9 +163,7 @@ class Call {
   bool reads_ = false;  ///< the call opened a scope that may gather weights (autograd/reading.h)
   bool again_ = false, training_before_ = false;  ///< true while a checkpoint is recomputed
   std::size_t note_ = 0;                          ///< index of the call in the checkpoint's trace
-  std::optional<Autocast> mode_;
-  std::unique_ptr<MemberCheck> check_;
-  std::optional<runtime::Span> span_;  ///< set if a profile is recorded
+  std::shared_ptr<Scopes> scopes_;                ///< null: the call needs none
 };
 
 /// Throws Error: a call of `m` has arguments that checkpoint() cannot keep.

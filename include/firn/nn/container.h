@@ -165,7 +165,7 @@ class Lambda : public Module {
   explicit Lambda(std::function<Tensor(const Tensor&)> function, std::string name = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override { return name_; }
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::function<Tensor(const Tensor&)> function_;

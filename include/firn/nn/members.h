@@ -192,3 +192,33 @@ void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::st
   const ::firn::nn::detail::ModuleTraits* firn_traits() const noexcept override {         \
     return &::firn::nn::detail::traits_of<::std::remove_cvref_t<decltype(*this)>>();      \
   }
+
+/// FIRN_MEMBERS in two parts, for a module whose header many files include: the header declares,
+/// and one source file lists the members, in the module's namespace. Then only that file compiles
+/// the list. firn's own layers do so.
+///
+///   struct Net : nn::Module {          // net.h
+///     nn::Linear fc1{784, 512}, fc2{512, 10};
+///     FIRN_DECLARE_MEMBERS()
+///     Tensor forward(const Tensor& x) override;
+///   };
+///
+///   FIRN_DEFINE_MEMBERS(Net, fc1, fc2)  // net.cpp
+///
+/// The module must be copyable: the list does not compile otherwise.
+#define FIRN_DECLARE_MEMBERS()                                          \
+  void visit_members(::firn::nn::MemberVisitor& firn_visitor) override; \
+  static constexpr bool firn_copyable() noexcept { return true; }       \
+  const ::firn::nn::detail::ModuleTraits* firn_traits() const noexcept override;
+
+#define FIRN_DEFINE_MEMBERS(Type, ...)                                                       \
+  void Type::visit_members(::firn::nn::MemberVisitor& firn_visitor) {                        \
+    static_assert(decltype(::firn::nn::detail::member_types(__VA_ARGS__))::copyable &&       \
+                      ::std::is_copy_constructible_v<Type>,                                  \
+                  "FIRN_DEFINE_MEMBERS: a module with a member that cannot be copied takes " \
+                  "FIRN_MEMBERS");                                                           \
+    ::firn::nn::detail::visit_all(firn_visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__);    \
+  }                                                                                          \
+  const ::firn::nn::detail::ModuleTraits* Type::firn_traits() const noexcept {               \
+    return &::firn::nn::detail::traits_of<Type>();                                           \
+  }

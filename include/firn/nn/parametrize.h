@@ -37,9 +37,7 @@ namespace detail {
 class AllButWeight final : public MemberVisitor {
  public:
   explicit AllButWeight(MemberVisitor& to) : to_(to) {}
-  void parameter(std::string_view name, Parameter& p) override {
-    if (name != "weight") to_.parameter(name, p);
-  }
+  void parameter(std::string_view name, Parameter& p) override;
   void buffer(std::string_view name, Buffer& b) override { to_.buffer(name, b); }
   void module(std::string_view name, Module& m) override { to_.module(name, m); }
   void generator(std::string_view name, Generator& g) override { to_.generator(name, g); }

@@ -109,7 +109,7 @@ class DtypeTrace {
 
  private:
   class Recorder;
-  std::unique_ptr<Recorder> recorder_;
+  std::shared_ptr<Recorder> recorder_;  ///< held by this object alone
 };
 /// Prints text().
 std::ostream& operator<<(std::ostream& out, const DtypeTrace& trace);

@@ -113,11 +113,9 @@ class Index {
 /// The indices of the first axes of a tensor, as x[{}, rows, 2] in Python: {{}, rows, 2}.
 class IndexList {
  public:
-  IndexList(std::initializer_list<Index> indices) : indices_(indices) {}
-  IndexList(const std::vector<Tensor>& indices)  // NOLINT: meant to convert
-      : indices_(indices.begin(), indices.end()) {}
-  IndexList(std::vector<Index> indices)  // NOLINT: meant to convert
-      : indices_(std::move(indices)) {}
+  IndexList(std::initializer_list<Index> indices);
+  IndexList(const std::vector<Tensor>& indices);  // NOLINT: meant to convert
+  IndexList(std::vector<Index> indices);          // NOLINT: meant to convert
   /// Returns one index for each of the first axes; a mask stands for several.
   const std::vector<Index>& indices() const noexcept { return indices_; }
 

@@ -30,12 +30,8 @@ const char* to_string(Activation activation) noexcept;
 /// derivative. gelu_tanh is applied to the sum before the sum is rounded to 16 bits.
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases = {},
            Activation activation = Activation::relu);
-inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
-                  std::initializer_list<Tensor> biases = {},
-                  Activation activation = Activation::relu) {
-  return mlp(x, std::span<const Tensor>(weights.begin(), weights.size()),
-             std::span<const Tensor>(biases.begin(), biases.size()), activation);
-}
+Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
+           std::initializer_list<Tensor> biases = {}, Activation activation = Activation::relu);
 
 /// The sum of products that `equation` names, as PyTorch's einsum: "bij,bjk->bik". Each operand has
 /// a letter (a-z, A-Z) for each of its axes. The result has the axes after the arrow, and sums over
@@ -63,9 +59,7 @@ inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
 /// operands or axes; a letter whose sizes differ; a result that has a letter twice, or one that no
 /// operand has; a result, also one between, of more than kMaxRank axes.
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
-inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
-  return einsum(equation, std::span<const Tensor>(operands.begin(), operands.size()));
-}
+Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands);
 
 /// Sums over the last `n_axes` axes of a and the first of b, in their order: a [x..., s...] and b
 /// [s..., y...] give [x..., y...]. With 0 it is the product of each element with each. A size of 1

@@ -40,9 +40,7 @@ Tensor unfold_axis(const Tensor& x, std::int64_t axis, std::int64_t size, std::i
 /// output i has the values of input i along axis i. With n inputs all have the shape [sizes...] of
 /// n axes. This is PyTorch's indexing="ij"; for "xy" transpose the first two axes.
 std::vector<Tensor> meshgrid(std::span<const Tensor> axes);
-inline std::vector<Tensor> meshgrid(std::initializer_list<Tensor> axes) {
-  return meshgrid(std::span<const Tensor>(axes.begin(), axes.size()));
-}
+std::vector<Tensor> meshgrid(std::initializer_list<Tensor> axes);
 
 /// The slices along `axis`, without it: views.
 std::vector<Tensor> unbind(const Tensor& x, std::int64_t axis = 0);
@@ -57,24 +55,16 @@ Tensor unflatten(const Tensor& x, std::int64_t axis, const Shape& sizes);
 // ---- Copies ----
 /// cat() along axis 1, or along axis 0 for lists; scalars count as lists of one element.
 Tensor hstack(std::span<const Tensor> parts);
+Tensor hstack(std::initializer_list<Tensor> parts);
 /// cat() along axis 0, where a list [n] counts as a row [1, n] and a scalar as [1, 1].
 Tensor vstack(std::span<const Tensor> parts);
+Tensor vstack(std::initializer_list<Tensor> parts);
 /// cat() along axis 2: [n] counts as [1, n, 1], and [m, n] as [m, n, 1].
 Tensor dstack(std::span<const Tensor> parts);
+Tensor dstack(std::initializer_list<Tensor> parts);
 /// cat() along axis 1, where a list [n] counts as a column [n, 1].
 Tensor column_stack(std::span<const Tensor> parts);
-inline Tensor hstack(std::initializer_list<Tensor> parts) {
-  return hstack(std::span<const Tensor>(parts.begin(), parts.size()));
-}
-inline Tensor vstack(std::initializer_list<Tensor> parts) {
-  return vstack(std::span<const Tensor>(parts.begin(), parts.size()));
-}
-inline Tensor dstack(std::initializer_list<Tensor> parts) {
-  return dstack(std::span<const Tensor>(parts.begin(), parts.size()));
-}
-inline Tensor column_stack(std::initializer_list<Tensor> parts) {
-  return column_stack(std::span<const Tensor>(parts.begin(), parts.size()));
-}
+Tensor column_stack(std::initializer_list<Tensor> parts);
 /// Matrices with the last axis of x [..., n] on their diagonal `offset`, else 0: sizes n + |offset|
 /// at axes `first` and `second` of the result. x's dtype must support arithmetic.
 Tensor diag_embed(const Tensor& x, std::int64_t offset = 0, std::int64_t first = -2,

@@ -35,19 +35,13 @@ Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index);
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis = 0);
 std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
                           std::int64_t axis = 0);
-inline std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> sizes,
-                                 std::int64_t axis = 0) {
-  return split(x, std::span<const std::int64_t>(sizes.begin(), sizes.size()), axis);
-}
+std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> sizes,
+                          std::int64_t axis = 0);
 /// Concatenates the parts along `axis`; stack() joins them along a new axis.
 Tensor cat(std::span<const Tensor> parts, std::int64_t axis = 0);
+Tensor cat(std::initializer_list<Tensor> parts, std::int64_t axis = 0);
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis = 0);
-inline Tensor cat(std::initializer_list<Tensor> parts, std::int64_t axis = 0) {
-  return cat(std::span<const Tensor>(parts.begin(), parts.size()), axis);
-}
-inline Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis = 0) {
-  return stack(std::span<const Tensor>(parts.begin(), parts.size()), axis);
-}
+Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis = 0);
 /// Adds `before[i]` and `after[i]` elements of `value` around axis i; both lists have x's rank.
 Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value = 0);
 

@@ -33,7 +33,7 @@ class AveragedWeights {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  ///< held by this object alone
 };
 
 }  // namespace firn::optim

@@ -83,7 +83,7 @@ class LossScaler {
   explicit LossScaler(const LossScale& policy, Device device = default_device());
 
   /// False for an undefined scaler.
-  bool defined() const noexcept { return state_ != nullptr; }
+  bool defined() const noexcept { return static_cast<bool>(state_); }
   /// Returns the policy that it was made with. Throws Error if it is not defined().
   const LossScale& policy() const;
   /// Returns the scale in force from the next micro-step on. Waits for the device.

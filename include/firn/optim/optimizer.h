@@ -254,14 +254,14 @@ class Optimizer {
 
  protected:
   struct Impl;
-  explicit Optimizer(std::unique_ptr<Impl> impl) noexcept;
+  explicit Optimizer(std::shared_ptr<Impl> impl) noexcept;
 
  private:
   friend struct OptimizerAccess;  // firn's own functions of an optimizer, such as step_all()
   /// Throws Error if the optimizer was moved from.
   Impl& impl() const;
 
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  ///< held by this object alone
 };
 
 /// Describes the options in one line: "AdamW: 16 x 4 = 64 samples per step, f16 parameters with f32

@@ -23,14 +23,14 @@ class ParamList {
   ParamList(std::initializer_list<NamedTensor> parameters);
 
   /// Appends a parameter.
-  void push_back(const Tensor& parameter) { list_.push_back({{}, parameter}); }
-  void push_back(NamedTensor parameter) { list_.push_back(std::move(parameter)); }
-  bool empty() const noexcept { return list_.empty(); }
+  void push_back(const Tensor& parameter);
+  void push_back(NamedTensor parameter);
+  bool empty() const noexcept { return list_.size() == 0; }
   std::size_t size() const noexcept { return list_.size(); }
   /// Returns parameter number i, with its name if it has one.
   const NamedTensor& operator[](std::size_t i) const { return list_[i]; }
-  auto begin() const noexcept { return list_.begin(); }
-  auto end() const noexcept { return list_.end(); }
+  const NamedTensor* begin() const noexcept { return list_.data(); }
+  const NamedTensor* end() const noexcept { return list_.data() + list_.size(); }
 
  private:
   std::vector<NamedTensor> list_;

@@ -52,7 +52,7 @@ class Graph {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  ///< held by this object alone
 };
 
 }  // namespace firn::graph

@@ -73,7 +73,7 @@ class RollbackPoint {
   friend class RollbackSeam;
   struct Impl;
   void roll_back_kinds(std::uint8_t kinds);
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  ///< outlives this object until its thread unlinks it
 };
 
 namespace runtime {

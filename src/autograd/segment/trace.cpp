@@ -309,7 +309,7 @@ struct detail::CheckpointScope::Impl {
 
 detail::CheckpointScope::CheckpointScope(const CheckpointOptions& options,
                                          std::function<void()> again) try
-    : impl_(std::make_unique<Impl>()) {
+    : impl_(std::make_shared<Impl>()) {
   Trace* const outer = thread_context.trace;
   if (outer && !outer->recording()) {
     autograd::SegmentLog& log = outer->inner_log();

@@ -56,6 +56,8 @@ Tensor part_of_rank(const Tensor& t, std::int64_t heads, const Group& group) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(ParallelMultiHeadAttention, heads, bias)
+
 ParallelMultiHeadAttention::ParallelMultiHeadAttention(const Group& group, std::int64_t width,
                                                        std::int64_t head_count,
                                                        const nn::MultiHeadAttentionOptions& options)

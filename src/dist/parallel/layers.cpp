@@ -29,6 +29,11 @@ constexpr const char* kEmbedding = "VocabParallelEmbedding";
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(ColumnParallelLinear, weight, bias)
+FIRN_DEFINE_MEMBERS(RowParallelLinear, weight, bias)
+FIRN_DEFINE_MEMBERS(VocabParallelEmbedding, weight)
+FIRN_DEFINE_MEMBERS(ParallelSwiGLU, gate, up, down)
+
 OwnIndices own_indices(const Tensor& index, std::int64_t first, std::int64_t rows,
                        std::int64_t all) {
   const auto in = [&index](std::int64_t begin, std::int64_t end) {

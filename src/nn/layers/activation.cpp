@@ -6,6 +6,17 @@
 
 namespace firn::nn {
 
+FIRN_DEFINE_MEMBERS(ReLU)
+FIRN_DEFINE_MEMBERS(LeakyReLU)
+FIRN_DEFINE_MEMBERS(ELU)
+FIRN_DEFINE_MEMBERS(GELU)
+FIRN_DEFINE_MEMBERS(Sigmoid)
+FIRN_DEFINE_MEMBERS(SiLU)
+FIRN_DEFINE_MEMBERS(Tanh)
+FIRN_DEFINE_MEMBERS(Softplus)
+FIRN_DEFINE_MEMBERS(Softmax)
+FIRN_DEFINE_MEMBERS(LogSoftmax)
+
 Tensor ReLU::forward(const Tensor& x) { return relu(x); }
 
 Tensor LeakyReLU::forward(const Tensor& x) { return leaky_relu(x, slope_); }

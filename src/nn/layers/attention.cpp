@@ -59,6 +59,9 @@ Tensor split_heads(const Tensor& x, std::int64_t width) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(MultiHeadAttention, qkv, q, kv, out)
+FIRN_DEFINE_MEMBERS(SwiGLU, gate, up, down)
+
 MultiHeadAttention::MultiHeadAttention(std::int64_t width, std::int64_t heads,
                                        const MultiHeadAttentionOptions& options)
     : out(checked_product("MultiHeadAttention", heads > 0 ? heads : 1,

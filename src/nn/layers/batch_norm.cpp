@@ -30,6 +30,15 @@ const char* shape_for(int low, int high) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(BatchNorm, weight, bias, running_mean, running_var, num_batches_tracked, pooled,
+                    pooled_count)
+FIRN_DEFINE_MEMBERS(BatchNorm1d, weight, bias, running_mean, running_var, num_batches_tracked,
+                    pooled, pooled_count)
+FIRN_DEFINE_MEMBERS(BatchNorm2d, weight, bias, running_mean, running_var, num_batches_tracked,
+                    pooled, pooled_count)
+FIRN_DEFINE_MEMBERS(BatchNorm3d, weight, bias, running_mean, running_var, num_batches_tracked,
+                    pooled, pooled_count)
+
 BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
                      const BatchNormOptions& options) try
     : what_(what),

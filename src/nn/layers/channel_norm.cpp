@@ -18,6 +18,13 @@ void check_sizes(const char* layer, std::int64_t c, double eps, DType dtype) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(GroupNorm, weight, bias)
+FIRN_DEFINE_MEMBERS(InstanceNorm, weight, bias)
+FIRN_DEFINE_MEMBERS(InstanceNorm1d, weight, bias)
+FIRN_DEFINE_MEMBERS(InstanceNorm2d, weight, bias)
+FIRN_DEFINE_MEMBERS(InstanceNorm3d, weight, bias)
+FIRN_DEFINE_MEMBERS(LocalResponseNorm)
+
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions& options)
     : groups_(groups), c_(c), eps_(options.eps) {
   check_sizes("GroupNorm", c, options.eps, options.dtype);

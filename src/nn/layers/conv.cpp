@@ -166,6 +166,13 @@ Of for_transposed_op(const Options& o) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(Conv1d, weight, bias)
+FIRN_DEFINE_MEMBERS(Conv2d, weight, bias)
+FIRN_DEFINE_MEMBERS(Conv3d, weight, bias)
+FIRN_DEFINE_MEMBERS(ConvTranspose2d, weight, bias)
+FIRN_DEFINE_MEMBERS(ConvTranspose1d, weight, bias)
+FIRN_DEFINE_MEMBERS(ConvTranspose3d, weight, bias)
+
 Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options)
     : options_(for_op<firn::Conv1dOptions>(options)) {
   const Sizes z = sizes(in, out, kernel, options, options.padding.around.w);

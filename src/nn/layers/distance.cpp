@@ -5,6 +5,9 @@
 
 namespace firn::nn {
 
+FIRN_DEFINE_MEMBERS(CosineSimilarity)
+FIRN_DEFINE_MEMBERS(PairwiseDistance)
+
 Tensor CosineSimilarity::forward(const Tensor& a, const Tensor& b) {
   return cosine_similarity(a, b, axis_, eps_);
 }

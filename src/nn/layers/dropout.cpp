@@ -28,6 +28,9 @@ Generator& generator_for(std::optional<Generator>& own, const Tensor& x) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(Dropout, stream)
+FIRN_DEFINE_MEMBERS(Dropout2d, stream)
+
 Dropout::Dropout(double p, const DropoutOptions& options) : p_(p), stream(stream_of(options)) {
   check_share("Dropout", p);
 }

@@ -30,6 +30,9 @@ Parameter table_of(const char* layer, std::int64_t n, std::int64_t d,
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(Embedding, weight)
+FIRN_DEFINE_MEMBERS(EmbeddingBag, weight)
+
 Embedding::Embedding(std::int64_t n, std::int64_t d, const EmbeddingOptions& options)
     : weight(table_of("Embedding", n, d, options.padding_idx, options.dtype, options.device)),
       padding_idx_(options.padding_idx) {

@@ -30,6 +30,11 @@ void start(const char* op, Parameter& weight, Parameter& bias, const Shape& shap
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(Linear, weight, bias)
+FIRN_DEFINE_MEMBERS(Bilinear, weight, bias)
+FIRN_DEFINE_MEMBERS(Flatten)
+FIRN_DEFINE_MEMBERS(Identity)
+
 Linear::Linear(std::int64_t in, std::int64_t out, const LinearOptions& options) {
   FIRN_CHECK(in > 0 && out > 0, "Linear", "give the sizes of the last axis before and after",
              "in = {} and out = {} must be positive", in, out);

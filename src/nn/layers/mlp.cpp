@@ -5,6 +5,8 @@
 
 namespace firn::nn {
 
+FIRN_DEFINE_MEMBERS(MLP, layers)
+
 MLP::MLP(const std::vector<std::int64_t>& sizes, const MLPOptions& options)
     : activation_(options.activation) {
   FIRN_CHECK(sizes.size() >= 2, "MLP", "as {784, 512, 10}",

@@ -25,6 +25,9 @@ void check_input(const char* op, const char* layer, const Tensor& x, std::int64_
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(LayerNorm, weight, bias)
+FIRN_DEFINE_MEMBERS(RMSNorm, weight)
+
 LayerNorm::LayerNorm(std::int64_t n, const LayerNormOptions& options) : n_(n), eps_(options.eps) {
   check_sizes("LayerNorm", n, options.eps, options.dtype);
   if (options.affine) weight = Parameter::full({n}, 1, options.dtype, options.device);

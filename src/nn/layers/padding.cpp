@@ -45,6 +45,18 @@ std::int64_t positive(const char* layer, const char* name, std::int64_t n) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(Padding)
+FIRN_DEFINE_MEMBERS(ConstantPad)
+FIRN_DEFINE_MEMBERS(ZeroPad)
+FIRN_DEFINE_MEMBERS(ReflectionPad)
+FIRN_DEFINE_MEMBERS(ReplicationPad)
+FIRN_DEFINE_MEMBERS(CircularPad)
+FIRN_DEFINE_MEMBERS(PixelShuffle)
+FIRN_DEFINE_MEMBERS(PixelUnshuffle)
+FIRN_DEFINE_MEMBERS(ChannelShuffle)
+FIRN_DEFINE_MEMBERS(Unfold)
+FIRN_DEFINE_MEMBERS(Fold)
+
 PixelShuffle::PixelShuffle(std::int64_t r) : r_(positive("PixelShuffle", "r", r)) {}
 Tensor PixelShuffle::forward(const Tensor& x) { return pixel_shuffle(x, r_); }
 std::string PixelShuffle::extra_repr() const { return fmt::format("{}", r_); }

@@ -29,6 +29,25 @@ std::string describe_windows(std::int64_t window, Pool2dOptions o) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(MaxPool2d)
+FIRN_DEFINE_MEMBERS(AvgPool2d)
+FIRN_DEFINE_MEMBERS(MaxPool1d)
+FIRN_DEFINE_MEMBERS(AvgPool1d)
+FIRN_DEFINE_MEMBERS(AdaptiveMaxPool2d)
+FIRN_DEFINE_MEMBERS(AdaptiveAvgPool2d)
+FIRN_DEFINE_MEMBERS(GlobalAvgPool2d)
+FIRN_DEFINE_MEMBERS(AdaptiveMaxPool1d)
+FIRN_DEFINE_MEMBERS(AdaptiveAvgPool1d)
+FIRN_DEFINE_MEMBERS(MaxPool3d)
+FIRN_DEFINE_MEMBERS(AvgPool3d)
+FIRN_DEFINE_MEMBERS(AdaptiveMaxPool3d)
+FIRN_DEFINE_MEMBERS(AdaptiveAvgPool3d)
+FIRN_DEFINE_MEMBERS(LPPool2d)
+FIRN_DEFINE_MEMBERS(LPPool1d)
+FIRN_DEFINE_MEMBERS(Upsample)
+FIRN_DEFINE_MEMBERS(Upsample1d)
+FIRN_DEFINE_MEMBERS(Upsample3d)
+
 MaxPool2d::MaxPool2d(Size2 window, const Pool2dOptions& options)
     : window_(window), options_(options) {
   check_positive("MaxPool2d", "window", window);

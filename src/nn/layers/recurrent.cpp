@@ -40,6 +40,13 @@ RecurrentCell rnn_cell(bool relu) {
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(LSTM, weights)
+FIRN_DEFINE_MEMBERS(GRU, weights)
+FIRN_DEFINE_MEMBERS(RNN, weights)
+FIRN_DEFINE_MEMBERS(LSTMCell, weight_ih, weight_hh, bias_ih, bias_hh)
+FIRN_DEFINE_MEMBERS(GRUCell, weight_ih, weight_hh, bias_ih, bias_hh)
+FIRN_DEFINE_MEMBERS(RNNCell, weight_ih, weight_hh, bias_ih, bias_hh)
+
 // ---- Weights ----
 
 RecurrentWeights::RecurrentWeights(const char* layer, RecurrentCell cell, std::int64_t in,

@@ -52,6 +52,9 @@ AnyModule block_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride,
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(Residual, body, shortcut)
+FIRN_DEFINE_MEMBERS(BasicBlock, body, shortcut)
+
 Residual::Residual(AnyModule inner, AnyModule around, Activation activation)
     : body(std::move(inner)), shortcut(std::move(around)), activation_(activation) {
   require_named("Residual", "Activation", activation, Activation::gelu_tanh);

@@ -62,6 +62,13 @@ std::vector<Layer> clones(const char* stack, const Layer& layer, std::int64_t co
 
 }  // namespace
 
+FIRN_DEFINE_MEMBERS(TransformerEncoderLayer, self_attn, linear1, dropout, linear2, norm1, norm2,
+                    dropout1, dropout2)
+FIRN_DEFINE_MEMBERS(TransformerDecoderLayer, self_attn, multihead_attn, linear1, dropout, linear2,
+                    norm1, norm2, norm3, dropout1, dropout2, dropout3)
+FIRN_DEFINE_MEMBERS(TransformerEncoder, layers, norm)
+FIRN_DEFINE_MEMBERS(TransformerDecoder, layers, norm)
+
 // ---- Encoder ----
 
 TransformerEncoderLayer::TransformerEncoderLayer(std::int64_t width, std::int64_t heads,

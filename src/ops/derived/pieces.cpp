@@ -30,6 +30,11 @@ Tensor as_row(const Tensor& t) {
 
 }  // namespace
 
+Tensor hstack(std::initializer_list<Tensor> parts) { return hstack(span_of(parts)); }
+Tensor vstack(std::initializer_list<Tensor> parts) { return vstack(span_of(parts)); }
+Tensor dstack(std::initializer_list<Tensor> parts) { return dstack(span_of(parts)); }
+Tensor column_stack(std::initializer_list<Tensor> parts) { return column_stack(span_of(parts)); }
+
 Tensor hstack(std::span<const Tensor> parts) {
   const bool lists = !parts.empty() && parts[0].defined() && parts[0].rank() <= 1;
   return joined("hstack", parts, lists ? 0 : 1,

@@ -149,6 +149,11 @@ struct Arrangement {
 
 }  // namespace
 
+IndexList::IndexList(std::initializer_list<Index> indices) : indices_(indices) {}
+IndexList::IndexList(const std::vector<Tensor>& indices)
+    : indices_(indices.begin(), indices.end()) {}
+IndexList::IndexList(std::vector<Index> indices) : indices_(std::move(indices)) {}
+
 Tensor Index::on(const char* op, Device device, std::int64_t size) const {
   if (!number_) return positions_;
   FIRN_CHECK(*number_ >= -size && *number_ < size, op, "indices count from 0, or from -1 backwards",

@@ -147,6 +147,11 @@ struct Chain {
 
 }  // namespace
 
+Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
+           std::initializer_list<Tensor> biases, Activation activation) {
+  return mlp(x, span_of(weights), span_of(biases), activation);
+}
+
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases,
            Activation activation) try {
   require_named("mlp", "Activation", activation, Activation::gelu_tanh);

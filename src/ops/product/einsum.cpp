@@ -211,6 +211,10 @@ Pair cheapest(std::string_view text, const std::vector<Lettered>& parts, Letters
 
 }  // namespace
 
+Tensor einsum(std::string_view text, std::initializer_list<Tensor> operands) {
+  return einsum(text, span_of(operands));
+}
+
 Tensor einsum(std::string_view text, std::span<const Tensor> operands) try {
   FIRN_CHECK(!operands.empty(), "einsum", "give one tensor for each term", "\"{}\" has no operands",
              text);

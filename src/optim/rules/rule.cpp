@@ -14,6 +14,8 @@ ParamList::ParamList(std::initializer_list<Tensor> parameters) {
 }
 ParamList::ParamList(std::vector<NamedTensor> parameters) : list_(std::move(parameters)) {}
 ParamList::ParamList(std::initializer_list<NamedTensor> parameters) : list_(parameters) {}
+void ParamList::push_back(const Tensor& parameter) { list_.push_back({{}, parameter}); }
+void ParamList::push_back(NamedTensor parameter) { list_.push_back(std::move(parameter)); }
 
 std::vector<ParamGroup> decay_groups(const ParamList& parameters, double weight_decay) try {
   require_decay("decay_groups", "weight_decay", weight_decay, "0 is off");

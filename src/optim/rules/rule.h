@@ -129,7 +129,7 @@ inline std::vector<ParamGroup> one_group(ParamList parameters) {
 template <class Options>
 OptimizerOf<Options>::OptimizerOf(std::vector<ParamGroup> groups, const Options& options,
                                   const StepOptions& step) try
-    : Optimizer(std::make_unique<Impl>(RuleOf<Options>::kName,
+    : Optimizer(std::make_shared<Impl>(RuleOf<Options>::kName,
                                        setup_groups(std::move(groups), options),
                                        setup_run(RuleOf<Options>::kName, options), step)) {}
 FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)

@@ -28,7 +28,7 @@ Graph Graph::capture(Device device, std::function<void()> work) {
   require_device("graph", device);
   FIRN_CHECK(work, "graph", "give the work to capture", "the function of Graph::capture is empty");
   Graph g;
-  g.impl_ = std::make_unique<Impl>();
+  g.impl_ = std::make_shared<Impl>();
   if constexpr (kHasCuda) {
     if (device.is_cuda()) {
       g.impl_->captured = memory::CapturedGraph::capture(device, work);

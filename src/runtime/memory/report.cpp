@@ -105,7 +105,7 @@ struct MemoryTimeline::Impl {
   std::size_t total = 0;    ///< bytes in use at the beginning
 };
 
-MemoryTimeline::MemoryTimeline(Device device) try : impl_(std::make_unique<Impl>()) {
+MemoryTimeline::MemoryTimeline(Device device) try : impl_(std::make_shared<Impl>()) {
   require_device("MemoryTimeline", device);
   impl_->device = device;
   bool is_first = false;

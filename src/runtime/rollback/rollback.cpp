@@ -63,6 +63,7 @@ struct RollbackPoint::Impl {
   /// True if another thread, which must not touch the list, or a plan, which hides it, has ended
   /// the point.
   std::atomic<bool> abandoned = false;
+  std::shared_ptr<Impl> itself;  ///< keeps an abandoned point until its thread unlinks it
 };
 
 /// The stack of this thread's points.
@@ -75,13 +76,16 @@ class RollbackSeam {
     return std::exchange(innermost(), static_cast<Point*>(p));
   }
   static void push(Point& p) noexcept { p.outer = std::exchange(innermost(), &p); }
-  /// Deletes points that other threads have destroyed.
+  /// Unlinks points that other threads have destroyed.
   static void drop_abandoned() noexcept {
     for (Point** at = &innermost(); *at;) {
-      if ((*at)->abandoned.load(std::memory_order_acquire))
-        delete std::exchange(*at, (*at)->outer);
-      else
-        at = &(*at)->outer;
+      Point* const point = *at;
+      if (point->abandoned.load(std::memory_order_acquire)) {
+        *at = point->outer;
+        const std::shared_ptr<Point> last = std::move(point->itself);
+      } else {
+        at = &point->outer;
+      }
     }
   }
   static void remove(const Point& p) noexcept {
@@ -196,7 +200,7 @@ RollbackPoint::RollbackPoint(std::initializer_list<Rollback> kinds) try {
     require_named("RollbackPoint", "Rollback", kind, Rollback::gradients);
     covered |= Impl::bit(kind);
   }
-  impl_ = std::make_unique<Impl>(covered);
+  impl_ = std::make_shared<Impl>(covered);
   RollbackSeam::push(*impl_);
 }
 FIRN_OUT_OF_MEMORY("RollbackPoint")
@@ -204,8 +208,9 @@ FIRN_OUT_OF_MEMORY("RollbackPoint")
 RollbackPoint::~RollbackPoint() {
   if (impl_->is_mine() && (impl_->is_of_this_plan() || impl_->plan > 0)) {
     RollbackSeam::remove(*impl_);  // a plan that has ended has left no point in the list
-  } else {  // its thread unlinks and deletes it, after the plan that hides it
-    impl_.release()->abandoned.store(true, std::memory_order_release);
+  } else {                         // its thread unlinks it, after the plan that hides it
+    impl_->itself = impl_;
+    impl_->abandoned.store(true, std::memory_order_release);
   }
 }
 

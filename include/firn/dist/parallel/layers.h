@@ -48,7 +48,7 @@ class ColumnParallelLinear : public nn::Module {
                        const ColumnParallelOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   nn::Parameter weight;  ///< [out / ranks, in]: a shard
   nn::Parameter bias;    ///< [out / ranks]: a shard, or undefined
@@ -73,7 +73,7 @@ class RowParallelLinear : public nn::Module {
                     const RowParallelOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   nn::Parameter weight;  ///< [out, in / ranks]: a shard
   nn::Parameter bias;    ///< [out]: whole on every rank, or undefined
@@ -94,7 +94,7 @@ class VocabParallelEmbedding : public nn::Module {
   /// Throws Error for an index outside of [0, vocab): on a device when the host next waits for it.
   Tensor forward(const Tensor& index) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight)
+  FIRN_DECLARE_MEMBERS()
 
   nn::Parameter weight;  ///< [vocab / ranks, dim]: a shard
 
@@ -116,7 +116,7 @@ class ParallelMultiHeadAttention : public nn::ModuleOf<ParallelMultiHeadAttentio
   Tensor forward(const Tensor& x, const nn::SeenKeys& seen);
   Tensor forward(const Tensor& x, const Tensor& memory, const nn::SeenKeys& seen = {});
   std::string extra_repr() const override;
-  FIRN_MEMBERS(heads, bias)
+  FIRN_DECLARE_MEMBERS()
 
   nn::MultiHeadAttention heads;  ///< this rank's heads: shards of the projections, no bias in `out`
   nn::Parameter bias;            ///< [width]: bias of `out`, whole on every rank, or undefined
@@ -138,7 +138,7 @@ class ParallelSwiGLU : public nn::Module {
                  const nn::SwiGLUOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(gate, up, down)
+  FIRN_DECLARE_MEMBERS()
 
   /// Weights [hidden, width]; each rank has some rows.
   ColumnParallelLinear gate, up;

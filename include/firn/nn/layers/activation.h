@@ -13,7 +13,7 @@ namespace firn::nn {
 class ReLU : public Module {
  public:
   Tensor forward(const Tensor& x) override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// x if x > 0, else slope*x.
@@ -22,7 +22,7 @@ class LeakyReLU : public Module {
   explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   double slope_;
@@ -34,7 +34,7 @@ class ELU : public Module {
   explicit ELU(double alpha = 1) : alpha_(alpha) {}
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   double alpha_;
@@ -49,7 +49,7 @@ class GELU : public Module {
   explicit GELU(Form form = Form::erf);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Form form_;
@@ -59,28 +59,28 @@ class GELU : public Module {
 class Sigmoid : public Module {
  public:
   Tensor forward(const Tensor& x) override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// x sigmoid(x).
 class SiLU : public Module {
  public:
   Tensor forward(const Tensor& x) override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// tanh(x).
 class Tanh : public Module {
  public:
   Tensor forward(const Tensor& x) override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// log(1 + e^x).
 class Softplus : public Module {
  public:
   Tensor forward(const Tensor& x) override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// e^x / sum e^x along one axis.
@@ -89,7 +89,7 @@ class Softmax : public Module {
   explicit Softmax(std::int64_t axis = -1) : axis_(axis) {}
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t axis_;
@@ -101,7 +101,7 @@ class LogSoftmax : public Module {
   explicit LogSoftmax(std::int64_t axis = -1) : axis_(axis) {}
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t axis_;

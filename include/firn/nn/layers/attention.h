@@ -51,7 +51,7 @@ class MultiHeadAttention : public ModuleOf<MultiHeadAttention> {
   Tensor forward(const Tensor& x, const SeenKeys& seen);
   Tensor forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen = {});
   std::string extra_repr() const override;
-  FIRN_MEMBERS(qkv, q, kv, out)
+  FIRN_DECLARE_MEMBERS()
 
   std::optional<Linear> qkv;  ///< self-attention: width -> (heads + 2 key_heads) head_width
   std::optional<Linear> q;    ///< with a memory: width -> heads head_width
@@ -79,7 +79,7 @@ class SwiGLU : public Module {
   SwiGLU(std::int64_t width, std::int64_t hidden, const SwiGLUOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(gate, up, down)
+  FIRN_DECLARE_MEMBERS()
 
   Linear gate, up, down;  ///< projections to the hidden width, and back
 };

@@ -93,7 +93,7 @@ class BatchNorm : public Module {
   Tensor forward(const Tensor& x) override;
   std::string type_name() const override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
+  FIRN_DECLARE_MEMBERS()
 
   /// The size of axis 1.
   std::int64_t channels() const noexcept { return c_; }
@@ -147,7 +147,7 @@ class BatchNorm1d : public BatchNorm {
  public:
   explicit BatchNorm1d(std::int64_t c, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm1d", 2, 3, c, options) {}
-  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// x [n, c, h, w].
@@ -155,7 +155,7 @@ class BatchNorm2d : public BatchNorm {
  public:
   explicit BatchNorm2d(std::int64_t c, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm2d", 4, 4, c, options) {}
-  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// x [n, c, d, h, w].
@@ -163,7 +163,7 @@ class BatchNorm3d : public BatchNorm {
  public:
   explicit BatchNorm3d(std::int64_t c, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm3d", 5, 5, c, options) {}
-  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Sets the mode of every BatchNorm in `m` (BatchNorm::set_accumulation()). Returns their number.
@@ -200,7 +200,7 @@ class RecomputedStatistics {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  ///< held by this object alone
 };
 
 }  // namespace firn::nn

@@ -25,7 +25,7 @@ class GroupNorm : public Module {
   GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [c], or undefined
   Parameter bias;    ///< [c], or undefined
@@ -48,7 +48,7 @@ class InstanceNorm : public Module {
  public:
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [c], or undefined
   Parameter bias;    ///< [c], or undefined
@@ -69,7 +69,7 @@ class InstanceNorm1d : public InstanceNorm {
  public:
   explicit InstanceNorm1d(std::int64_t c, const InstanceNormOptions& options = {})
       : InstanceNorm("InstanceNorm1d", 3, c, options) {}
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Takes x [n, c, h, w].
@@ -77,7 +77,7 @@ class InstanceNorm2d : public InstanceNorm {
  public:
   explicit InstanceNorm2d(std::int64_t c, const InstanceNormOptions& options = {})
       : InstanceNorm("InstanceNorm2d", 4, c, options) {}
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Takes x [n, c, d, h, w].
@@ -85,7 +85,7 @@ class InstanceNorm3d : public InstanceNorm {
  public:
   explicit InstanceNorm3d(std::int64_t c, const InstanceNormOptions& options = {})
       : InstanceNorm("InstanceNorm3d", 5, c, options) {}
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 };
 
 struct LocalResponseNormOptions {
@@ -102,7 +102,7 @@ class LocalResponseNorm : public Module {
   explicit LocalResponseNorm(std::int64_t size, const LocalResponseNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t size_;

@@ -31,7 +31,7 @@ class Conv1d : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [out, in/groups, kernel], channels-last in memory
   Parameter bias;    ///< [out], or undefined
@@ -63,7 +63,7 @@ class Conv2d : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [out, in/groups, r, s], channels-last in memory
   Parameter bias;    ///< [out], or undefined
@@ -93,7 +93,7 @@ class Conv3d : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [out, in/groups, t, r, s], channels-last in memory
   Parameter bias;    ///< [out], or undefined
@@ -126,7 +126,7 @@ class ConvTranspose2d : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [in, out/groups, r, s], channels-last in memory
   Parameter bias;    ///< [out], or undefined
@@ -157,7 +157,7 @@ class ConvTranspose1d : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [in, out/groups, kernel], channels-last in memory
   Parameter bias;    ///< [out], or undefined
@@ -188,7 +188,7 @@ class ConvTranspose3d : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [in, out/groups, t, r, s], channels-last in memory
   Parameter bias;    ///< [out], or undefined

@@ -16,7 +16,7 @@ class CosineSimilarity : public ModuleOf<CosineSimilarity> {
   /// The inputs broadcast.
   Tensor forward(const Tensor& a, const Tensor& b);
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t axis_;
@@ -30,7 +30,7 @@ class PairwiseDistance : public ModuleOf<PairwiseDistance> {
   /// The inputs broadcast.
   Tensor forward(const Tensor& a, const Tensor& b);
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   DistanceOptions options_;

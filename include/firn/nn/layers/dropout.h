@@ -24,7 +24,7 @@ class Dropout : public Module {
   explicit Dropout(double p = 0.5, const DropoutOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(stream)
+  FIRN_DECLARE_MEMBERS()
 
  private:
   double p_;
@@ -41,7 +41,7 @@ class Dropout2d : public Module {
   /// Throws Error unless x has three axes or more.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(stream)
+  FIRN_DECLARE_MEMBERS()
 
  private:
   double p_;

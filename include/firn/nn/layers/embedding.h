@@ -25,7 +25,7 @@ class Embedding : public Module {
   Embedding(std::int64_t n, std::int64_t d, const EmbeddingOptions& options = {});
   Tensor forward(const Tensor& index) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [n, d]
 
@@ -55,7 +55,7 @@ class EmbeddingBag : public ModuleOf<EmbeddingBag> {
   /// `per_sample_weights` (BagMode::sum only) may be undefined, and so may offsets.
   Tensor forward(const Tensor& index, const Tensor& offsets, const Tensor& per_sample_weights = {});
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [n, d]
 

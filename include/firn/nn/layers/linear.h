@@ -24,7 +24,7 @@ class Linear : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [out, in]
   Parameter bias;    ///< [out], or undefined
@@ -41,7 +41,7 @@ class Bilinear : public ModuleOf<Bilinear> {
   /// Throws Error unless the last axes are in1 and in2, and the others equal.
   Tensor forward(const Tensor& x1, const Tensor& x2);
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [out, in1, in2]
   Parameter bias;    ///< [out], or undefined
@@ -54,7 +54,7 @@ class Flatten : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t from_, to_;
@@ -64,7 +64,7 @@ class Flatten : public Module {
 class Identity : public Module {
  public:
   Tensor forward(const Tensor& x) override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 }  // namespace firn::nn

@@ -30,7 +30,7 @@ class MLP : public Module {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(layers)
+  FIRN_DECLARE_MEMBERS()
 
   std::vector<Linear> layers;  ///< in the order of the call
 

@@ -23,7 +23,7 @@ class LayerNorm : public Module {
   explicit LayerNorm(std::int64_t n, const LayerNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight, bias)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [n], or undefined
   Parameter bias;    ///< [n], or undefined
@@ -48,7 +48,7 @@ class RMSNorm : public Module {
   explicit RMSNorm(std::int64_t n, const RMSNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(weight)
+  FIRN_DECLARE_MEMBERS()
 
   Parameter weight;  ///< [n], or undefined
 

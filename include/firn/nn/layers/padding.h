@@ -31,7 +31,7 @@ class Padding : public Module {
   /// Throws Error if x has fewer axes than there are sizes.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  protected:
   /// Throws Error unless both lists have the same number of sizes, 1 or more, and none is negative.
@@ -50,7 +50,7 @@ class ConstantPad : public Padding {
   ConstantPad(const Axes& around, double value) : ConstantPad(around, PadAfter(around), value) {}
   ConstantPad(const Axes& before, const PadAfter& after, double value)
       : Padding("ConstantPad", before, after, PadMode::constant, value) {}
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Adds zeros around the last axes.
@@ -60,7 +60,7 @@ class ZeroPad : public Padding {
   ZeroPad(std::initializer_list<std::int64_t> around) : ZeroPad(Axes(around)) {}
   ZeroPad(const Axes& before, const PadAfter& after)
       : Padding("ZeroPad", before, after, PadMode::constant) {}
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Mirrors the last axes at their edges, which are not repeated: PadMode::reflect.
@@ -70,7 +70,7 @@ class ReflectionPad : public Padding {
   ReflectionPad(std::initializer_list<std::int64_t> around) : ReflectionPad(Axes(around)) {}
   ReflectionPad(const Axes& before, const PadAfter& after)
       : Padding("ReflectionPad", before, after, PadMode::reflect) {}
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Repeats the elements at the edges of the last axes.
@@ -80,7 +80,7 @@ class ReplicationPad : public Padding {
   ReplicationPad(std::initializer_list<std::int64_t> around) : ReplicationPad(Axes(around)) {}
   ReplicationPad(const Axes& before, const PadAfter& after)
       : Padding("ReplicationPad", before, after, PadMode::replicate) {}
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Continues the last axes with their other ends.
@@ -90,7 +90,7 @@ class CircularPad : public Padding {
   CircularPad(std::initializer_list<std::int64_t> around) : CircularPad(Axes(around)) {}
   CircularPad(const Axes& before, const PadAfter& after)
       : Padding("CircularPad", before, after, PadMode::circular) {}
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// x [..., c r^2, h, w] -> [..., c, h r, w r]: see pixel_shuffle().
@@ -100,7 +100,7 @@ class PixelShuffle : public Module {
   explicit PixelShuffle(std::int64_t r);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t r_;
@@ -113,7 +113,7 @@ class PixelUnshuffle : public Module {
   explicit PixelUnshuffle(std::int64_t r);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t r_;
@@ -126,7 +126,7 @@ class ChannelShuffle : public Module {
   explicit ChannelShuffle(std::int64_t groups);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t groups_;
@@ -139,7 +139,7 @@ class Unfold : public Module {
   explicit Unfold(Size2 window, const WindowOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size2 window_;
@@ -153,7 +153,7 @@ class Fold : public Module {
   Fold(Size2 out, Size2 window, const WindowOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size2 out_, window_;

@@ -16,7 +16,7 @@ class MaxPool2d : public Module {
   explicit MaxPool2d(Size2 window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size2 window_;
@@ -29,7 +29,7 @@ class AvgPool2d : public Module {
   explicit AvgPool2d(Size2 window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size2 window_;
@@ -42,7 +42,7 @@ class MaxPool1d : public Module {
   explicit MaxPool1d(std::int64_t window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t window_;
@@ -55,7 +55,7 @@ class AvgPool1d : public Module {
   explicit AvgPool1d(std::int64_t window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t window_;
@@ -69,7 +69,7 @@ class AdaptiveMaxPool2d : public Module {
   explicit AdaptiveMaxPool2d(Size2 out);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size2 out_;
@@ -81,7 +81,7 @@ class AdaptiveAvgPool2d : public Module {
   explicit AdaptiveAvgPool2d(Size2 out);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size2 out_;
@@ -91,7 +91,7 @@ class AdaptiveAvgPool2d : public Module {
 class GlobalAvgPool2d : public Module {
  public:
   Tensor forward(const Tensor& x) override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Largest values of `out` windows that cover rows x [n, c, l] of any length.
@@ -101,7 +101,7 @@ class AdaptiveMaxPool1d : public Module {
   explicit AdaptiveMaxPool1d(std::int64_t out);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t out_;
@@ -113,7 +113,7 @@ class AdaptiveAvgPool1d : public Module {
   explicit AdaptiveAvgPool1d(std::int64_t out);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t out_;
@@ -126,7 +126,7 @@ class MaxPool3d : public Module {
   explicit MaxPool3d(Size3 window, const Pool3dOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size3 window_;
@@ -139,7 +139,7 @@ class AvgPool3d : public Module {
   explicit AvgPool3d(Size3 window, const Pool3dOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size3 window_;
@@ -153,7 +153,7 @@ class AdaptiveMaxPool3d : public Module {
   explicit AdaptiveMaxPool3d(Size3 out);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size3 out_;
@@ -165,7 +165,7 @@ class AdaptiveAvgPool3d : public Module {
   explicit AdaptiveAvgPool3d(Size3 out);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size3 out_;
@@ -178,7 +178,7 @@ class LPPool2d : public Module {
   LPPool2d(double p, Size2 window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   double p_;
@@ -192,7 +192,7 @@ class LPPool1d : public Module {
   LPPool1d(double p, std::int64_t window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   double p_;
@@ -209,7 +209,7 @@ class Upsample : public Module {
                     const UpsampleOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size2 scale_;
@@ -225,7 +225,7 @@ class Upsample1d : public Module {
                       const UpsampleOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t scale_;
@@ -242,7 +242,7 @@ class Upsample3d : public Module {
                       const UpsampleOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_DECLARE_MEMBERS()
 
  private:
   Size3 scale_;

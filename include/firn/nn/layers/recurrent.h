@@ -113,7 +113,7 @@ class LSTM : public detail::RecurrentLayer<LSTM> {
  public:
   /// Throws Error unless the sizes are positive and 0 <= dropout < 1, with 0 for one layer.
   LSTM(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
-  FIRN_MEMBERS(weights)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Works as LSTM, without c. The bias of the candidate is inside the reset gate, as in PyTorch.
@@ -121,7 +121,7 @@ class GRU : public detail::RecurrentLayer<GRU> {
  public:
   /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
   GRU(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
-  FIRN_MEMBERS(weights)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Works as LSTM, without c.
@@ -129,7 +129,7 @@ class RNN : public detail::RecurrentLayer<RNN> {
  public:
   /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
   RNN(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
-  FIRN_MEMBERS(weights)
+  FIRN_DECLARE_MEMBERS()
 };
 
 // ---- One step ----
@@ -183,7 +183,7 @@ class LSTMCell : public ModuleOf<LSTMCell>, public detail::CellWeights {
   /// Throws Error unless x ends with an axis of `in`, and the state fits to it.
   CellState forward(const Tensor& x, const CellState& state = {}) { return step(x, state); }
   std::string extra_repr() const override { return repr(); }
-  FIRN_MEMBERS(weight_ih, weight_hh, bias_ih, bias_hh)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Works as LSTMCell, but its state is h [batch, units] alone. Without h it is zeros.
@@ -195,7 +195,7 @@ class GRUCell : public ModuleOf<GRUCell>, public detail::CellWeights {
   Tensor forward(const Tensor& x, const Tensor& h) { return step(x, {.h = h}).h; }
   Tensor forward(const Tensor& x) override { return step(x, {}).h; }
   std::string extra_repr() const override { return repr(); }
-  FIRN_MEMBERS(weight_ih, weight_hh, bias_ih, bias_hh)
+  FIRN_DECLARE_MEMBERS()
 };
 
 /// Works as GRUCell.
@@ -207,7 +207,7 @@ class RNNCell : public ModuleOf<RNNCell>, public detail::CellWeights {
   Tensor forward(const Tensor& x, const Tensor& h) { return step(x, {.h = h}).h; }
   Tensor forward(const Tensor& x) override { return step(x, {}).h; }
   std::string extra_repr() const override { return repr(); }
-  FIRN_MEMBERS(weight_ih, weight_hh, bias_ih, bias_hh)
+  FIRN_DECLARE_MEMBERS()
 };
 
 }  // namespace firn::nn

@@ -29,7 +29,7 @@ class Residual : public Module {
   /// Throws Error if the shapes of the summands differ.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS(body, shortcut)
+  FIRN_DECLARE_MEMBERS()
 
   AnyModule body;      ///< the sum's first term
   AnyModule shortcut;  ///< the second term; null: x itself
@@ -56,7 +56,7 @@ class BasicBlock : public Residual {
   BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride = 1,
              const BasicBlockOptions& options = {});
   std::string extra_repr() const override;
-  FIRN_MEMBERS(body, shortcut)
+  FIRN_DECLARE_MEMBERS()
 
  private:
   std::int64_t in_, out_, stride_;

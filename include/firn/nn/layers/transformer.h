@@ -41,7 +41,7 @@ class TransformerEncoderLayer : public ModuleOf<TransformerEncoderLayer> {
   /// `seen` limits the positions that attention reads.
   Tensor forward(const Tensor& x, const SeenKeys& seen);
   std::string extra_repr() const override;
-  FIRN_MEMBERS(self_attn, linear1, dropout, linear2, norm1, norm2, dropout1, dropout2)
+  FIRN_DECLARE_MEMBERS()
 
   MultiHeadAttention self_attn;  ///< attention of x to itself
   Linear linear1;                ///< width -> hidden
@@ -67,8 +67,7 @@ class TransformerDecoderLayer : public ModuleOf<TransformerDecoderLayer> {
   Tensor forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen = {},
                  const SeenKeys& seen_memory = {});
   std::string extra_repr() const override;
-  FIRN_MEMBERS(self_attn, multihead_attn, linear1, dropout, linear2, norm1, norm2, norm3, dropout1,
-               dropout2, dropout3)
+  FIRN_DECLARE_MEMBERS()
 
   MultiHeadAttention self_attn;          ///< attention of x to itself
   MultiHeadAttention multihead_attn;     ///< attention of x to the memory
@@ -94,7 +93,7 @@ class TransformerEncoder : public ModuleOf<TransformerEncoder> {
 
   Tensor forward(const Tensor& x) override;
   Tensor forward(const Tensor& x, const SeenKeys& seen);
-  FIRN_MEMBERS(layers, norm)
+  FIRN_DECLARE_MEMBERS()
 
   std::vector<TransformerEncoderLayer> layers;  ///< in the order of the call
   AnyModule norm;                               ///< may be null
@@ -110,7 +109,7 @@ class TransformerDecoder : public ModuleOf<TransformerDecoder> {
   /// Takes the arguments of a layer's forward().
   Tensor forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen = {},
                  const SeenKeys& seen_memory = {});
-  FIRN_MEMBERS(layers, norm)
+  FIRN_DECLARE_MEMBERS()
 
   std::vector<TransformerDecoderLayer> layers;  ///< in the order of the call
   AnyModule norm;                               ///< may be null
