@@ -160,7 +160,7 @@ void leave_segment(Node& n, bool retain_graph) noexcept {
 
 /// Runs after a node that might have added to the leaf.
 void count_down(Leaf& leaf) {
-  if (leaf.awaited > 0 && --leaf.awaited == 0) leaf.collector->finish(leaf);
+  if (leaf.awaited > 0 && --leaf.awaited == 0) leaf.collector()->finish(leaf);
 }
 
 void run_node(Node& n, const Queue& queue, bool retain_graph) {
@@ -369,7 +369,7 @@ void await_gradients(const Tensor& output) {
         continue;
       }
       auto& leaf = static_cast<Leaf&>(*input);
-      if (!leaf.collector || !leaf.takes_gradient()) continue;
+      if (!leaf.collector() || !leaf.takes_gradient()) continue;
       // With hooks the leaf itself is the last that adds.
       if (leaf.awaited == 0 && has_hooks(leaf)) leaf.awaited = 1;
       ++leaf.awaited;

@@ -57,8 +57,8 @@ Sink exclusive(Tensor& buffer, const Node& n) {
 }
 
 void borrow_arena(Leaf& leaf) {
-  if (leaf.collector && !leaf.arena.defined()) [[unlikely]]
-    leaf.collector->begin(leaf);
+  if (!leaf.arena.defined() && leaf.collector()) [[unlikely]]
+    leaf.collector()->begin(leaf);
 }
 
 Sink leaf_sink(Leaf& leaf) {

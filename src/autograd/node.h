@@ -228,18 +228,44 @@ class Leaf final : public Node {
   /// Number of contributions that backward passes have added to this leaf. The owner of the arena
   /// resets it (S17), and sees by it passes that it did not run.
   std::uint32_t touched = 0;
-  /// If not null, the leaf shows one of two sets of values (autograd/weight_modes.h).
-  WeightModes* modes = nullptr;
-  /// If not null, `arena` is defined only while this collector provides it.
-  Collector* collector = nullptr;
-  /// Returns true if an optimizer trains the leaf.
-  bool is_trained() const noexcept { return arena.defined() || collector; }
-  /// True if a plan of a step has made the leaf, which ends with the plan.
-  bool of_plan = false;
   /// Number of nodes that may still add to the leaf in the pass under way (await_gradients()).
   std::uint32_t awaited = 0;
+  /// True if a plan of a step has made the leaf, which ends with the plan.
+  bool of_plan = false;
+
+  /// If not null, the leaf shows one of two sets of values (autograd/weight_modes.h).
+  WeightModes* modes() const noexcept { return extras_ ? extras_->modes : nullptr; }
+  /// If not null, `arena` is defined only while this collector provides it.
+  Collector* collector() const noexcept { return extras_ ? extras_->collector : nullptr; }
   /// State of the leaf's layer that takes part in cycles (autograd/cycle.h); usually null.
-  std::shared_ptr<CycleMember> member;
+  std::shared_ptr<CycleMember> member() const noexcept {
+    return extras_ ? extras_->member : nullptr;
+  }
+  /// Returns true if an optimizer trains the leaf.
+  bool is_trained() const noexcept { return arena.defined() || collector(); }
+
+  // These may throw std::bad_alloc, but not for null, nor after reserve_extras().
+  void set_modes(WeightModes* modes) { set(&Extras::modes, modes); }
+  void set_collector(Collector* collector) { set(&Extras::collector, collector); }
+  void set_member(std::shared_ptr<CycleMember> member) { set(&Extras::member, std::move(member)); }
+  void reserve_extras() {
+    if (!extras_) extras_ = std::make_unique<Extras>();
+  }
+
+ private:
+  /// Fields that most leaves do not need. They are allocated when one of them is first set.
+  struct Extras {
+    WeightModes* modes = nullptr;
+    Collector* collector = nullptr;
+    std::shared_ptr<CycleMember> member;
+  };
+  template <class T>
+  void set(T Extras::*field, T value) {
+    if (value) reserve_extras();
+    if (extras_) extras_.get()->*field = std::move(value);
+  }
+
+  std::unique_ptr<Extras> extras_;
 };
 
 /// Announces a change of the leaf's gradient. A plan of a step restores the gradient at its end.

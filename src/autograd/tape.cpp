@@ -89,7 +89,7 @@ std::uint32_t weights_shown_to(const Node& node) noexcept {
   for (int i = 0; i < node.inputs.size(); ++i) {
     const Node* const input = node.inputs[i].get();
     if (!input || !input->is_leaf()) continue;
-    if (const WeightModes* modes = static_cast<const Leaf*>(input)->modes) sum += modes->changes();
+    if (auto* const modes = static_cast<const Leaf*>(input)->modes()) sum += modes->changes();
   }
   return sum;
 }

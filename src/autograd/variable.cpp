@@ -81,7 +81,7 @@ Tensor Tensor::grad() const {
   FIRN_CHECK(leaf || !node_of(*this), "grad", "only leaves keep a gradient: add_hook shows others",
              "{} was made by {}", describe(*this), node_of(*this)->op);
   if (!leaf) return {};
-  FIRN_CHECK(!leaf->collector || leaf->arena.defined() || leaf->touched == 0, "grad",
+  FIRN_CHECK(!leaf->collector() || leaf->arena.defined() || leaf->touched == 0, "grad",
              "a hook (add_hook) is given this rank's gradient; or set DistributeOptions::zero to 1",
              "the gradient of {} is sharded over ranks", describe(*this));
   if (leaf->arena.defined()) return leaf->touched ? leaf->arena : Tensor();
@@ -100,7 +100,7 @@ void Tensor::set_grad(const Tensor& g) const {
   FIRN_CHECK(!leaf->cycle || leaf->cycle != thread_context.cycle, "set_grad",
              "return the gradient from the hook, or call it after backward() has returned",
              "the backward() of the optimizer that trains {} is running", describe(*this));
-  FIRN_CHECK(!leaf->collector, "set_grad", "set DistributeOptions::zero to 1",
+  FIRN_CHECK(!leaf->collector(), "set_grad", "set DistributeOptions::zero to 1",
              "the gradient of {} is sharded over ranks", describe(*this));
   autograd::keep_if_planned(*leaf);
   if (!leaf->arena.defined()) {

@@ -14,9 +14,10 @@ class Show final : public MemberVisitor {
 
   void parameter(std::string_view, Parameter& p) override {
     const autograd::Leaf* const leaf = p.defined() ? autograd::leaf_or_frozen(p) : nullptr;
-    if (!leaf || !leaf->modes || leaf->modes == last_) return;
-    leaf->modes->show(averaged_);
-    last_ = leaf->modes;
+    autograd::WeightModes* const modes = leaf ? leaf->modes() : nullptr;
+    if (!modes || modes == last_) return;
+    modes->show(averaged_);
+    last_ = modes;
   }
   void buffer(std::string_view, Buffer&) override {}
   void module(std::string_view, Module& m) override { m.visit_members(*this); }

@@ -103,7 +103,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
   require_lr(op, notes.lr, policy.largest_rate);
   kernels::optim_set_schedule(store.memory(), table_of(notes.lr), store.stream());
   for (const Tensor& p : store.parameters())
-    if (const auto& member = autograd::leaf_of(p)->member) members.join(member);
+    if (const auto member = autograd::leaf_of(p)->member()) members.join(member);
   const std::string text = kind_of_state(store.op());
   std::copy(text.begin(), text.end(), kind_memory.mutable_view().as<std::uint8_t>());
   notes.state_version = version_of_state(*this);

@@ -13,16 +13,17 @@ GradientBuckets::GradientBuckets(ParamStore& store) : store_(store) {
     for (const std::size_t i : buckets[b].parameters) {
       bucket_of_[i] = b;
       parameters_.emplace(&store_.leaf(i), i);
+      store_.leaf(i).reserve_extras();
     }
   memory_.resize(buckets.size());
   open_.resize(buckets.size());
   any_.resize(buckets.size());
-  for (std::size_t i = 0; i < bucket_of_.size(); ++i) store_.leaf(i).collector = this;
+  for (std::size_t i = 0; i < bucket_of_.size(); ++i) store_.leaf(i).set_collector(this);
 }
 
 GradientBuckets::~GradientBuckets() {
   for (std::size_t i = 0; i < bucket_of_.size(); ++i) {
-    store_.leaf(i).collector = nullptr;
+    store_.leaf(i).set_collector(nullptr);
     store_.leaf(i).awaited = 0;
   }
 }

@@ -12,14 +12,17 @@ namespace firn::optim {
 OverlappedSums::OverlappedSums(ParamStore& store, const autograd::Peers& peers)
     : store_(store), peers_(peers), pieces_(store.gradient_pieces()), open_(pieces_.size()) {
   for (std::size_t p = 0; p < pieces_.size(); ++p)
-    for (const std::size_t i : pieces_[p].parameters) piece_of_.emplace(&store_.leaf(i), p);
+    for (const std::size_t i : pieces_[p].parameters) {
+      piece_of_.emplace(&store_.leaf(i), p);
+      store_.leaf(i).reserve_extras();
+    }
 }
 
 void OverlappedSums::begin_pass(const Tensor& output, double factor) {
   factor_ = factor;
   next_ = 0;
   for (std::size_t i = 0; i < store_.ledger().size(); ++i) {
-    store_.leaf(i).collector = this;
+    store_.leaf(i).set_collector(this);
     store_.leaf(i).awaited = 0;
   }
   if (output.defined()) autograd::await_gradients(output);
@@ -34,7 +37,7 @@ void OverlappedSums::end_pass() {
     ParamStore& store;
     ~End() {
       for (std::size_t i = 0; i < store.ledger().size(); ++i) {
-        store.leaf(i).collector = nullptr;
+        store.leaf(i).set_collector(nullptr);
         store.leaf(i).awaited = 0;
       }
     }

@@ -116,16 +116,17 @@ void BatchNorm::become_group_norm(std::int64_t groups) {
   needs_batch_.reset();
   running_mean = running_var = num_batches_tracked = pooled = pooled_count = Buffer();
   statistics_.reset();
-  if (autograd::Leaf* leaf = autograd::leaf_or_frozen(weight)) leaf->member.reset();
+  if (autograd::Leaf* leaf = autograd::leaf_or_frozen(weight)) leaf->set_member(nullptr);
 }
 
 /// Returns the statistics object of the present buffers; makes it if needed. The optimizer finds it
 /// through the weight's leaf: a restored cycle may end without a backward pass.
 detail::BatchStatistics& BatchNorm::statistics() {
+  autograd::Leaf* const leaf = autograd::leaf_or_frozen(weight);
+  if (leaf) leaf->reserve_extras();
   if (!statistics_ || !statistics_->are_of(*this))
     statistics_ = std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(kCumulative));
-  if (autograd::Leaf* leaf = autograd::leaf_or_frozen(weight); leaf && leaf->member != statistics_)
-    leaf->member = statistics_;
+  if (leaf && leaf->member() != statistics_) leaf->set_member(statistics_);
   return *statistics_;
 }
 

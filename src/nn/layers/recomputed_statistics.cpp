@@ -40,7 +40,7 @@ struct RecomputedStatistics::State {
       std::swap(k.layer->num_batches_tracked, k.batches);
       std::swap(k.layer->statistics_, k.statistics);
       if (autograd::Leaf* const leaf = autograd::leaf_or_frozen(k.layer->weight))
-        leaf->member = k.layer->statistics_;
+        leaf->set_member(k.layer->statistics_);
     }
     swapped = !swapped;
   }
@@ -57,6 +57,8 @@ RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()
   for (const NamedModule& n : m.named_modules()) {
     auto* const layer = dynamic_cast<BatchNorm*>(n.module);
     if (!layer || layer->is_group_norm() || !layer->running_mean.defined()) continue;
+    if (autograd::Leaf* const leaf = autograd::leaf_or_frozen(layer->weight))
+      leaf->reserve_extras();  // swap() throws nothing then
     const Tensor& mean = layer->running_mean;
     State::Kept kept{.layer = layer,
                      .name = n.name,

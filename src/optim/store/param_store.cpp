@@ -70,7 +70,7 @@ void ParamStore::let_go() noexcept {
   for (Parameter& p : parameters_) {
     p.leaf->arena = Tensor();
     p.leaf->cycle = nullptr;
-    p.leaf->modes = nullptr;
+    p.leaf->set_modes(nullptr);
     p.leaf->touched = 0;
   }
 }
@@ -175,7 +175,7 @@ void ParamStore::move_in(Parameter& p) {
   p.storage = impl.storage;
   p.leaf->arena = p.gradient = slice(a.grad, p);
   p.leaf->cycle = options_.cycle;
-  p.leaf->modes = modes_.get();
+  p.leaf->set_modes(modes_.get());
   p.leaf->collected = Tensor();
   p.leaf->touched = 0;
 }
