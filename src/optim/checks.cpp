@@ -67,8 +67,9 @@ void check_skips(OptimizerImpl& impl) {
 }
 
 void warn_if_unreached(OptimizerImpl& impl, bool reached) {
-  if (!impl.notes.unheld.empty() && !impl.notes.warned_unheld) {
-    impl.notes.warned_unheld = impl.notes.warned_unreached = true;
+  GivenWarnings& warned = impl.notes.warned;
+  if (!impl.notes.unheld.empty() && warned.first(Warned::unheld)) {
+    warned.first(Warned::unreached);  // that warning would say less
     warn(impl.store.op(),
          fmt::format("nothing but the optimizer holds these parameters, and no gradient reaches "
                      "them: {}",
@@ -77,8 +78,7 @@ void warn_if_unreached(OptimizerImpl& impl, bool reached) {
          "is not trained: make the optimizer afterwards, or copy_() values into the old parameter");
     return;
   }
-  if (reached || runtime::dry_run() || impl.notes.warned_unreached) return;
-  impl.notes.warned_unreached = true;
+  if (reached || runtime::dry_run() || !warned.first(Warned::unreached)) return;
   warn(impl.store.op(),
        fmt::format("no gradient has reached any parameter: {}", impl.store.names()),
        "compute the loss from these parameters: a copied or frozen model, detach() or NoGrad cuts "
@@ -86,16 +86,15 @@ void warn_if_unreached(OptimizerImpl& impl, bool reached) {
 }
 
 void warn_of_empty_step(OptimizerImpl& impl) {
-  if (impl.notes.warned_empty) return;
-  impl.notes.warned_empty = true;
+  if (!impl.notes.warned.first(Warned::empty)) return;
   warn(impl.store.op(),
        "step() was called without a backward() since the last one: it does nothing",
        "call opt.backward(loss) first; loss.backward() does not count");
 }
 
 void warn_of_dropped_calls(OptimizerImpl& impl) {
-  if (impl.at.calls == 0 || impl.at.has_new_micro_step() || impl.notes.warned_dropped) return;
-  impl.notes.warned_dropped = true;
+  if (impl.at.calls == 0 || impl.at.has_new_micro_step()) return;
+  if (!impl.notes.warned.first(Warned::dropped)) return;
   warn(impl.store.op(),
        fmt::format("zero_grad() drops a cycle of which step() has counted {} of {} micro-steps",
                    impl.at.calls, impl.at.length_or_next(impl.options.accumulate)),
@@ -105,7 +104,7 @@ void warn_of_dropped_calls(OptimizerImpl& impl) {
 
 void warn_if_unscaled(OptimizerImpl& impl) {
   if (!impl.notes.no_scale_chosen || !impl.reads_f16()) return;
-  impl.notes.no_scale_chosen = false;
+  if (!impl.notes.warned.first(Warned::unscaled)) return;
   warn(impl.store.op(),
        "Autocast runs f32 parameters in f16, and no loss scale is set: gradients below 6e-8 become "
        "0 on their way",

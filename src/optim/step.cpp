@@ -123,7 +123,8 @@ StepReport Optimizer::Impl::end_cycle() {
 
 bool Optimizer::Impl::decide() {
   const bool any = report_gradients(*this);
-  if (!notes.warned_unheld) notes.unheld = at.micro_steps > 0 ? store.unheld() : std::string();
+  if (!notes.warned.has(Warned::unheld))
+    notes.unheld = at.micro_steps > 0 ? store.unheld() : std::string();
   extension->decide();
   return at.micro_steps == 0 || any;
 }

@@ -55,6 +55,24 @@ struct CallState {
   Cut cut = {};
 };
 
+/// Warnings that an optimizer gives once.
+enum class Warned : std::uint8_t { unreached, empty, unheld, dropped, unscaled };
+
+/// The warnings that an optimizer has given.
+class GivenWarnings {
+ public:
+  bool has(Warned w) const noexcept { return (bits_ >> static_cast<int>(w) & 1) != 0; }
+  /// Adds a warning. Returns true if it is the first of its kind.
+  bool first(Warned w) noexcept {
+    const bool is_first = !has(w);
+    bits_ |= 1U << static_cast<int>(w);
+    return is_first;
+  }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+
 /// Settings that calls may change, and observations. Both outlive cycles.
 struct HostNotes {
   Schedule lr;
@@ -66,8 +84,7 @@ struct HostNotes {
   std::uint32_t state_version = 0;  ///< version_of_state() at the last adopt_state()
   bool averaged = false;            ///< true if the weights are their averages (AveragedWeights)
   bool no_scale_chosen = false;     ///< true if LossScale::automatic has chosen no scale
-  bool warned_unreached = false, warned_empty = false, warned_unheld = false;
-  bool warned_dropped = false;
+  GivenWarnings warned = {};
   std::string unheld = {};      ///< ParamStore::unheld() when the last cycle was decided
   std::int64_t complained = 0;  ///< number of the cycle for which check_skips() has thrown
 };
