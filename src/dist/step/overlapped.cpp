@@ -96,11 +96,11 @@ void OverlappedStep::run_pass(const Pass& pass) {
     if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }
   if (failure) std::rethrow_exception(failure);
-  step.now.exchanged = true;
+  call_.exchanged = true;
 }
 
 void OverlappedStep::add_gradients(double unit, double of_all) {
-  if (!step.now.exchanged) ReplicatedStep::add_gradients(unit, of_all);
+  if (!call_.exchanged) ReplicatedStep::add_gradients(unit, of_all);
 }
 
 }  // namespace firn::optim

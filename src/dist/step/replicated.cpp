@@ -219,7 +219,7 @@ void ReplicatedStep::publish_weights() {
 void ReplicatedStep::cycle_ended() {
   if (step.now.phase == Phase::combined) step.now.sums_before = step.now.sums_of_all;
   if (runtime::dry_run()) return;
-  call_.attempted = false;
+  call_.attempted = call_.exchanged = false;
   call_.failure_reported = true;
 }
 
@@ -228,7 +228,7 @@ void ReplicatedStep::drop_cycle() {
   if (runtime::dry_run() || step.hooks.capturing()) return;
   restore_totals([this] { return step.now.sums_before; });
   if (step.at.length > 0 || step.now.failed() || call_.attempted) ++call_.dropped;
-  call_.attempted = false;
+  call_.attempted = call_.exchanged = false;
 }
 
 void ReplicatedStep::announce(Event event, std::vector<std::uint8_t>& received) {
@@ -257,7 +257,7 @@ std::function<void()> ReplicatedStep::keep() {
 
 void ReplicatedStep::state_adopted() {
   step.now.sums_before = step.loss_sums();
-  step.now.exchanged = false;
+  call_.exchanged = false;
   if (!alone() && step.at.micro_steps > 0) leave_to_first_rank();
 }
 

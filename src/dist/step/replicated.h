@@ -59,6 +59,7 @@ class ReplicatedStep : public StepExtension {
     bool begun = false;            ///< true if this rank has begun a cycle
     bool attempted = false;        ///< true if it makes a cycle, which may be empty so far
     bool failure_reported = true;  ///< true if no rank waits for the outcome of this rank's cycle
+    bool exchanged = false;        ///< gradients are sums of all ranks already, scalars are not
     bool ended_by_others = false;  ///< others had failed for good when this rank reported
     std::int64_t dropped = 0;      ///< cycles that this rank has dropped since the last step
     std::int64_t dropped_before = 0;  ///< `dropped` when the call began

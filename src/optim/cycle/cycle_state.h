@@ -28,8 +28,7 @@ enum class Phase : std::uint8_t {
 /// The state of the cycle under way, apart from Progress and the GradientLedger.
 struct CycleState {
   Phase phase = Phase::collecting;
-  bool exchanged = false;   ///< gradients are already sums over all ranks, the scalars are not
-  bool parts_held = false;  ///< sharded gradients hold sums of this cycle
+  bool parts_held = false;          ///< sharded gradients hold sums of this cycle
   math::LossSums sums_before = {};  ///< the step state's sums when the cycle began
   math::LossSums sums_of_all = {};  ///< in Phase::combined: the sums of all ranks at its end
 
@@ -37,7 +36,7 @@ struct CycleState {
   /// Ends or drops the cycle. Weights that have not arrived are still missing afterwards.
   void close() noexcept {
     if (phase != Phase::publishing) phase = Phase::collecting;
-    exchanged = parts_held = false;
+    parts_held = false;
   }
 };
 
