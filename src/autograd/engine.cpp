@@ -353,7 +353,8 @@ void await_gradients(const Tensor& output) {
   Node* const root = node_of(output);
   if (!root) return;
   if (root->is_leaf()) {  // finished by the end of the pass
-    static_cast<Leaf&>(*root).awaited = 1;
+    auto& leaf = static_cast<Leaf&>(*root);
+    if (leaf.collector()) leaf.awaited = 1;
     return;
   }
   std::unordered_set<const Node*> seen{root};

@@ -78,12 +78,12 @@ void OverlappedStep::run_pass(const Pass& pass) {
   const RankRecord mine = record_of_pass(autograd::Outcome::done);
   const double of_all = sum_of(exchange_records(mine, nothing)).unit;
   call_.failure_reported = true;  // if this fails, all ranks agree on that
-  {
-    const autograd::CycleScope cycle(step);
-    sums_.begin_pass(pass.output(), of_all / mine.sums.unit);
-  }
   std::exception_ptr failure;
   try {
+    {
+      const autograd::CycleScope cycle(step);
+      sums_.begin_pass(pass.output(), of_all / mine.sums.unit);
+    }
     if (pass.has_samples()) pass.run(true);
   } catch (...) {
     failure = std::current_exception();
