@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/batch_norm.txt: what running statistics are after some batches in training
+"""Writes tests/goldens/batch_norm.safetensors: what running statistics are after some batches in training
 mode, and what evaluation mode makes of one more batch, computed by PyTorch.
 
 A record has the batches as inputs, the last of which is evaluated. The output is running_mean,
@@ -11,9 +11,10 @@ Run: python3 tests/goldens/batch_norm.py  (needs PyTorch >= 1.13; Debian: apt-ge
 import pathlib
 import zlib
 
+import golden
 import torch
 
-OUT = pathlib.Path(__file__).parent / "batch_norm.txt"
+OUT = pathlib.Path(__file__).parent / "batch_norm.safetensors"
 CASES = {
     "2d momentum 0.1": (torch.nn.BatchNorm2d(3), [(4, 3, 5, 2)] * 4),
     "2d momentum 0.3, uneven": (torch.nn.BatchNorm2d(3, momentum=0.3), [(1, 3, 4, 4), (5, 3, 2, 3), (2, 3, 1, 1), (2, 3, 2, 2)]),
@@ -23,12 +24,8 @@ CASES = {
 }
 
 
-def text(values):
-    return " ".join(repr(float(v)) for v in values.flatten().tolist())
-
-
 def main():
-    lines = [f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/batch_norm.py."]
+    file = golden.File(f"tests/goldens/batch_norm.py with PyTorch {torch.__version__}")
     for name, (layer, shapes) in CASES.items():
         torch.manual_seed(zlib.crc32(name.encode()))
         layer = layer.double().train()
@@ -37,11 +34,8 @@ def main():
             layer(x)
         evaluated = layer.eval()(batches[-1])
         out = torch.cat([layer.running_mean, layer.running_var, evaluated.detach().flatten()])
-        lines.append(f"record {name}")
-        for x in batches:
-            lines.append(f"input f64 {' '.join(str(n) for n in x.shape)} : {text(x)}")
-        lines.append(f"output {out.numel()} : {text(out)}\n")
-    OUT.write_text("\n".join(lines))
+        file.record(name, batches, out)
+    file.write(OUT)
 
 
 if __name__ == "__main__":

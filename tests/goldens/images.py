@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/images.txt: PNG and JPEG files with their pixels, and scaled images.
+"""Writes tests/goldens/images.safetensors: PNG and JPEG files with their pixels, and scaled images.
 
 Run: python3 tests/goldens/images.py  (needs numpy, Pillow >= 10 with libjpeg-turbo, and jpegtran:
 apt-get install libjpeg-turbo-progs)
@@ -17,20 +17,19 @@ import subprocess
 import tempfile
 import zlib
 
+import golden
 import numpy as np
+import PIL
 from PIL import Image
 
-OUT = pathlib.Path(__file__).parent / "images.txt"
+OUT = pathlib.Path(__file__).parent / "images.safetensors"
 rng = np.random.default_rng(1)
-lines = []
+out = golden.File(f"tests/goldens/images.py with Pillow {PIL.__version__}")
 
 
 def record(name, source, output):
     source = np.frombuffer(source, np.uint8) if isinstance(source, bytes) else source
-    lines.append(f"record {name}")
-    for what, array in (("input u8", source), ("output", output)):
-        shape, values = (" ".join(map(str, numbers)) for numbers in (array.shape, array.flat))
-        lines.append(f"{what} {shape} : {values}")
+    out.record(name, [source], output)
 
 
 CONVERTED = ["png grey 4", "png rgb 8", "png palette 4", "png rgba 16", "jpeg grey", "jpeg 4:2:0", "jpeg cmyk"]
@@ -225,4 +224,4 @@ for (h, w), (height, width) in [
     cut = resized(image, tall, wide)[:, top : top + height, left : left + width]
     record(f"crop {h} {w} to {height} {width}", image, cut)
 
-OUT.write_text("# Written by images.py.\n" + "\n".join(lines) + "\n")
+out.write(OUT)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/modules.txt: transformer layers, weight norm, spectral norm and maxima of bags, computed by PyTorch.
+"""Writes tests/goldens/modules.safetensors: transformer layers, weight norm, spectral norm and maxima of bags, computed
+by PyTorch.
 
 A record has the operands as inputs, then the parameters and buffers in firn's order; the weights of attention to a
 memory are cut as firn has them. Layers with spectral norm have y, u and v in a row as their output. Everything has a
@@ -11,22 +12,14 @@ Run: python3 tests/goldens/modules.py  (needs PyTorch >= 2.1)
 import pathlib
 import zlib
 
+import golden
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-OUT = pathlib.Path(__file__).parent / "modules.txt"
-NAMES = {torch.float64: "f64", torch.int64: "i64"}
+OUT = pathlib.Path(__file__).parent / "modules.safetensors"
 WIDTH, HEADS = 4, 2
-lines = []
-
-
-def text(values):
-    return " ".join(repr(v) for v in values.detach().flatten().tolist())
-
-
-def sizes(t):
-    return "".join(f"{n} " for n in t.shape)
+file = golden.File(f"tests/goldens/modules.py with PyTorch {torch.__version__}")
 
 
 def cut(name, t, width):
@@ -55,19 +48,12 @@ def record(name, module, operands, call=lambda m, *x: m(*x), buffers=()):
     y = call(module, *operands)
     seed = torch.rand(y.shape, dtype=torch.float64) * 2 - 1
     y.backward(seed)
-    lines.append(f"record {name}")
     inputs = [(x, x.grad) for x in operands]
     gradients = ordered([(n, p.grad) for n, p in module.named_parameters()])
     inputs += [(p, g) for (_, p), (_, g) in zip(ordered(state), gradients)]
     inputs += [(b, None) for _, b in before]
-    for x, _ in inputs:
-        lines.append(f"input {NAMES[x.dtype]} {sizes(x)}: {text(x)}")
-    lines.append(f"output {sizes(y)}: {text(y)}")
-    lines.append(f"seed : {text(seed)}")
-    for i, (_, g) in enumerate(inputs):
-        if g is not None:
-            lines.append(f"gradient {i} : {text(g)}")
-    lines.append("")
+    file.record(name, [x for x, _ in inputs], y, seed,
+                {i: g for i, (_, g) in enumerate(inputs) if g is not None})
 
 
 def normal(*shape):
@@ -149,4 +135,4 @@ case("spectral_norm linear in evaluation", normed(lambda: nn.Linear(3, 4), param
 BAGS = lambda: [torch.randint(0, 5, (9,)), torch.tensor([0, 2, 2, 5])]
 case("embedding_bag max", lambda: nn.EmbeddingBag(5, 3, mode="max", padding_idx=1).double(), BAGS)
 
-OUT.write_text("\n".join([f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/modules.py.", *lines]))
+file.write(OUT)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/ops/*.txt: inputs, outputs and gradients of every op, computed by PyTorch.
+"""Writes tests/goldens/ops/*.safetensors: inputs, outputs and gradients of every op, computed by PyTorch.
 
 Run: python3 tests/goldens/ops.py  (needs PyTorch >= 1.13; Debian: apt-get install python3-torch)
 The format is described in tests/support/golden.h; a record's name is that of a row in tests/ops.
@@ -8,12 +8,13 @@ The format is described in tests/support/golden.h; a record's name is that of a 
 import pathlib
 import zlib
 
+import golden
 import torch
 import torch.nn.functional as F
 
 OUT = pathlib.Path(__file__).parent / "ops"
-NAMES = {torch.float64: "f64", torch.int64: "i64", torch.bool: "bool"}
-records = []
+MADE_BY = f"tests/goldens/ops.py with PyTorch {torch.__version__}"
+file = golden.File(MADE_BY)
 
 
 def uniform(*shape, low=-2.0, high=2.0, avoid=()):
@@ -31,10 +32,6 @@ def ints(n, *shape):
     return torch.randint(0, n, shape)
 
 
-def text(values):
-    return " ".join(repr(float(v)) for v in values.flatten().tolist())
-
-
 def record(name, fn, *make_inputs, constant=()):
     """Adds a record: fn on inputs made by the given functions, under a seed of its own."""
     torch.manual_seed(zlib.crc32(name.encode()))
@@ -43,29 +40,20 @@ def record(name, fn, *make_inputs, constant=()):
     for x, takes in zip(inputs, takes_gradient):
         x.requires_grad_(takes)
     y = fn(*inputs)
-    lines = [f"record {name}"]
-    for x in inputs:
-        sizes = "".join(f"{n} " for n in x.shape)
-        values = text(x) if x.dtype == torch.float64 else " ".join(
-            str(int(v)) for v in x.flatten().tolist())
-        lines.append(f"input {NAMES[x.dtype]} {sizes}: {values}")
-    sizes = "".join(f"{n} " for n in y.shape)
-    lines.append(f"output {sizes}: {text(y.detach().to(torch.float64))}")
+    seed, gradients = None, {}
     if y.requires_grad:
         seed = uniform(*y.shape, low=-1, high=1)
         y.backward(seed)
-        lines.append(f"seed : {text(seed)}")
-        for i, x in enumerate(inputs):
-            if takes_gradient[i]:
-                lines.append(f"gradient {i} : {text(x.grad)}")
-    records.append("\n".join(lines))
+        gradients = {i: x.grad for i, x in enumerate(inputs) if takes_gradient[i]}
+    file.record(name, inputs, y.to(torch.float64), seed, gradients)
 
 
 def write(family):
+    """Writes the records since the last call to a file."""
+    global file
     OUT.mkdir(exist_ok=True)
-    head = f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/ops.py.\n"
-    (OUT / f"{family}.txt").write_text(head + "\n\n".join(records) + "\n")
-    records.clear()
+    file.write(OUT / f"{family}.safetensors")
+    file = golden.File(MADE_BY)
 
 
 # ---- One operand ---------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/rnn.txt and rnn_cells.txt: recurrent layers and cells in all options, forward and backward,
-computed by PyTorch.
+"""Writes tests/goldens/rnn.safetensors and rnn_cells.safetensors: recurrent layers and cells in all options, forward
+and backward, computed by PyTorch.
 
 The inputs of a record are x, h, c (of an LSTM) and lengths (i64, if the sequences are packed), then the layer's
 parameters in PyTorch's order. The output is the layer's output, h and c in a row; there is a gradient for each
-input but lengths. Those of a cell are alike, without steps and layers. The format is that of tests/support/golden.h. A name ends with the options.
+input but lengths. Those of a cell are alike, without steps and layers. The format is that of tests/support/golden.h. A
+name ends with the options.
 
 Run: python3 tests/goldens/rnn.py  (needs PyTorch >= 1.13)
 """
@@ -13,6 +14,7 @@ import itertools
 import pathlib
 import zlib
 
+import golden
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -26,11 +28,7 @@ LAYERS = {
 }
 
 
-def text(values):
-    return " ".join(repr(float(v)) for v in values.flatten().tolist())
-
-
-def record(cell, layers=1, bias=True, both=False, first=False, p=0, packed=False):
+def add_layer(file, cell, layers=1, bias=True, both=False, first=False, p=0, packed=False):
     names = {"layers=2": layers == 2, "bias=0": not bias, "both": both, "first": first, "p": p, "packed": packed}
     name = " ".join([cell, *(n for n, on in names.items() if on)])
     torch.manual_seed(zlib.crc32(name.encode()))
@@ -54,22 +52,14 @@ def record(cell, layers=1, bias=True, both=False, first=False, p=0, packed=False
         y, last = layer(x, state)
     out = torch.cat([t.flatten() for t in (y, *(last if cell == "lstm" else [last]))])
     operands = [*given, *([lengths] if packed else []), *layer.parameters()]
-    return written(name, operands, out, lengths)
+    add(file, name, operands, out, lengths)
 
 
-def written(name, operands, out, lengths=None):
-    """The record of an output, after backward from a random seed."""
+def add(file, name, operands, out, lengths=None):
+    """Adds the record of an output, after backward from a random seed."""
     seed = torch.randn_like(out)
     out.backward(seed)
-    lines = [f"record {name}"]
-    for t in operands:
-        lines.append(f"input {'i64' if t is lengths else 'f64'} {' '.join(map(str, t.shape))} : {text(t.detach())}")
-    lines.append(f"output {out.numel()} : {text(out.detach())}")
-    lines.append(f"seed : {text(seed)}")
-    for i, t in enumerate(operands):
-        if t is not lengths:
-            lines.append(f"gradient {i} : {text(t.grad)}")
-    return "\n".join(lines) + "\n"
+    file.record(name, operands, out, seed, {i: t.grad for i, t in enumerate(operands) if t is not lengths})
 
 
 CELLS = {
@@ -80,7 +70,7 @@ CELLS = {
 }
 
 
-def cell_record(cell, bias):
+def add_cell(file, cell, bias):
     name = cell if bias else f"{cell} bias=0"
     torch.manual_seed(zlib.crc32(name.encode()))
     layer = CELLS[cell](bias=bias).double()
@@ -88,22 +78,24 @@ def cell_record(cell, bias):
     given = [torch.randn(BATCH, n, dtype=torch.float64).requires_grad_() for n in sizes]
     y = layer(given[0], tuple(given[1:]) if cell == "lstm" else given[1])
     out = torch.cat([t.flatten() for t in (y if cell == "lstm" else [y])])
-    return written(name, [*given, *layer.parameters()], out)
+    add(file, name, [*given, *layer.parameters()], out)
 
 
 def main():
-    head = f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/rnn.py.\n"
-    parts = [head]
+    made_by = f"tests/goldens/rnn.py with PyTorch {torch.__version__}"
+    file = golden.File(made_by)
     for cell, both, packed in itertools.product(LAYERS, (False, True), (False, True)):
-        parts.append(record(cell, both=both, packed=packed))
-        parts.append(record(cell, layers=2, both=both, packed=packed, first=both))
-        parts.append(record(cell, bias=False, both=both, packed=packed))
+        add_layer(file, cell, both=both, packed=packed)
+        add_layer(file, cell, layers=2, both=both, packed=packed, first=both)
+        add_layer(file, cell, bias=False, both=both, packed=packed)
         if cell == "lstm":
-            parts.append(record(cell, both=both, packed=packed, p=2))
-            parts.append(record(cell, layers=2, both=both, packed=packed, p=2))
-    (OUT / "rnn.txt").write_text("\n".join(parts))
-    cells = [cell_record(cell, bias) for cell, bias in itertools.product(CELLS, (True, False))]
-    (OUT / "rnn_cells.txt").write_text("\n".join([head, *cells]))
+            add_layer(file, cell, both=both, packed=packed, p=2)
+            add_layer(file, cell, layers=2, both=both, packed=packed, p=2)
+    file.write(OUT / "rnn.safetensors")
+    cells = golden.File(made_by)
+    for cell, bias in itertools.product(CELLS, (True, False)):
+        add_cell(cells, cell, bias)
+    cells.write(OUT / "rnn_cells.safetensors")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/scaler.txt: how other systems' dynamic loss scalers answer to overflows.
+"""Writes tests/goldens/scaler.safetensors: how other systems' dynamic loss scalers answer to overflows.
 
 Each trace is a row of cycles, some of which have found a gradient that is not finite, and the scale
-after each. Lines:
-  trace SYSTEM KEY=VALUE ...   options that differ from the system's defaults, as firn names them
-  found : 0 or 1 per cycle, without spaces
-  scale : log2 of the scale after each cycle
+after each. The tensors of a trace:
+  SYSTEM KEY=VALUE .../found   true for each cycle with an overflow
+  SYSTEM KEY=VALUE .../scale   log2 of the scale after each cycle
+The options are those that differ from the system's defaults, as firn names them.
 
 The rules, restated from what the systems publish, since their scalers want a GPU:
 
@@ -30,12 +30,17 @@ scale is multiplied by the backoff factor, not below the minimum, and stays so f
 come. When growth_interval clean steps have passed, count and hysteresis begin anew and the scale is
 multiplied by the growth factor.
 
-Run: python3 tests/goldens/scaler.py > tests/goldens/scaler.txt
+Run: python3 tests/goldens/scaler.py
 """
 
 import math
+import pathlib
 import random
-import sys
+
+import golden
+
+
+OUT = pathlib.Path(__file__).parent / "scaler.safetensors"
 
 
 class PyTorch:
@@ -153,6 +158,7 @@ def show(value):
 
 def main():
     rng = random.Random(11)
+    file = golden.File("tests/goldens/scaler.py")
     for system, options, phases in TRACES:
         scaler = SYSTEMS[system](**{**SYSTEMS[system].defaults, **options})
         found = [rng.random() < share for cycles, share in phases for _ in range(cycles)]
@@ -162,10 +168,11 @@ def main():
             exponent = math.log2(scaler.scale)
             assert exponent == int(exponent)
             exponents.append(int(exponent))
-        print("trace", system, *(f"{k}={show(v)}" for k, v in options.items()))
-        print("found :", "".join("1" if f else "0" for f in found))
-        print("scale :", *exponents)
-    print(f"agreed with by: {PyTorch.driven or 'nobody, the rule as documented'}", file=sys.stderr)
+        title = " ".join([system, *(f"{k}={show(v)}" for k, v in options.items())])
+        file.add(title, "found", found, "bool")
+        file.add(title, "scale", exponents, "int8")
+    file.write(OUT)
+    print(f"agreed with by: {PyTorch.driven or 'nobody, the rule as documented'}")
 
 
 main()

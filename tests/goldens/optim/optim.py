@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim/optim.txt: weights after each step of PyTorch's optimizers, and of LAMB and
+"""Writes tests/goldens/optim/optim.safetensors: weights after each step of PyTorch's optimizers, and of LAMB and
 Lion by NumPy, from their papers.
 
 The problem: two parameters a [3, 4] and b [5], loss = sum(0.5 * curve * (w - goal)^2) over both, 12
-steps. Every run takes the same start. Lines:
-  initial|goal|curve : 17 values, a before b
-  run NAME DTYPE KEY=VALUE ...       an optimizer and its options as firn names them
-  step K : 17 values                 weights after step K
+steps. Every run takes the same start. The tensors:
+  initial, goal, curve               17 values, a before b
+  NAME DTYPE KEY=VALUE .../weights   those 17 after each of the steps, by an optimizer with options as firn names them
 `b_from=K`: b takes part in the loss from step K on, and has no gradient before.
-Made with PyTorch 2.15: python3 tests/goldens/optim/optim.py > tests/goldens/optim/optim.txt
+Run: python3 tests/goldens/optim/optim.py  (made with PyTorch 2.15)
 """
+
+import pathlib
+import sys
 
 import numpy as np
 import torch
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import golden
 
 STEPS = 12
 torch.manual_seed(7)
@@ -62,10 +67,6 @@ RUNS = [
     ("Lion", dict(lr=0.03)),
     ("Lion", dict(lr=0.03, beta1=0.7, beta2=0.8, weight_decay=0.3, b_from=5)),
 ]
-
-
-def line(values, digits=17):
-    return " ".join(f"{float(v):.{digits}g}" for v in values)
 
 
 class FromPaper:
@@ -123,8 +124,8 @@ def optimizer(name, parameters, options):
     return getattr(torch.optim, name)(parameters, **o)
 
 
-def run(name, options, dtype, dtype_name):
-    print("run", name, dtype_name, *(f"{k}={v}" for k, v in options.items()))
+def run(name, options, dtype):
+    """Weights after each step: [STEPS, 17]."""
     parameters = [
         INITIAL[:12].reshape(3, 4).to(dtype).clone().requires_grad_(),
         INITIAL[12:].to(dtype).clone().requires_grad_(),
@@ -133,6 +134,7 @@ def run(name, options, dtype, dtype_name):
     curve = [CURVE[:12].reshape(3, 4).to(dtype), CURVE[12:].to(dtype)]
     torch.set_default_dtype(torch.float64)  # of what NAdam counts
     opt = optimizer(name, parameters, options)
+    rows = []
     for step in range(1, STEPS + 1):
         taking_part = 2 if step >= options.get("b_from", 0) else 1
         opt.zero_grad(set_to_none=True)
@@ -141,13 +143,15 @@ def run(name, options, dtype, dtype_name):
         if "clip_norm" in options:
             torch.nn.utils.clip_grad_norm_(parameters, options["clip_norm"])
         opt.step()
-        weights = torch.cat([p.detach().flatten() for p in parameters])
-        print("step", step, ":", line(weights, 17 if dtype == torch.float64 else 9))
+        rows.append(torch.cat([p.detach().flatten() for p in parameters]))
+    return torch.stack(rows)
 
 
-print("initial :", line(INITIAL))
-print("goal :", line(GOAL))
-print("curve :", line(CURVE))
+file = golden.File(f"tests/goldens/optim/optim.py with PyTorch {torch.__version__}")
+for item, values in (("initial", INITIAL), ("goal", GOAL), ("curve", CURVE)):
+    file.add("", item, values)
 for name, options in RUNS:
-    run(name, options, torch.float64, "f64")
-    run(name, options, torch.float32, "f32")
+    for dtype, dtype_name in ((torch.float64, "f64"), (torch.float32, "f32")):
+        title = " ".join([name, dtype_name, *(f"{k}={v}" for k, v in options.items())])
+        file.add(title, "weights", run(name, options, dtype).double())
+file.write(pathlib.Path(__file__).with_suffix(".safetensors"))

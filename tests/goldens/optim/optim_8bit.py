@@ -1,19 +1,27 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim/optim_8bit.txt: the code of 8-bit optimizer states, and trainings with it.
+"""Writes tests/goldens/optim/optim_8bit.safetensors: the code of 8-bit optimizer states, and trainings with it.
 
-  signed|unsigned : 256 values       bitsandbytes' create_dynamic_map(), sorted
-  initial|goal|curve : 300 values    loss = sum(0.5 * curve * (w - goal)^2)
-  run NAME KEY=VALUE ...             an optimizer whose states are in blocks of 256 of this code
-  step K : 300 values                weights after step K, in f32 by NumPy
+The tensors:
+  signed, unsigned             256 values of bitsandbytes' create_dynamic_map(), sorted
+  initial, goal, curve         300 values; loss = sum(0.5 * curve * (w - goal)^2)
+  NAME KEY=VALUE .../step K    300 weights after step K, in f32 by NumPy, by an optimizer whose states are in blocks of
+                               256 of this code
 
 The states are decoded, updated and encoded again, as bitsandbytes' kernels do; a second moment above
 0 never becomes 0. A run is taken only if no number that is encoded is near the middle between two
 values, so that another order of roundings gives the same codes.
-Made with bitsandbytes 0.50: python3 tests/goldens/optim/optim_8bit.py > tests/goldens/optim/optim_8bit.txt
+Run: python3 tests/goldens/optim/optim_8bit.py  (made with bitsandbytes 0.50)
 """
 
+import pathlib
+import sys
+
+import bitsandbytes
 import numpy as np
 from bitsandbytes.functional import create_dynamic_map
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import golden
 
 F = np.float32
 SIGNED, UNSIGNED = create_dynamic_map(True).numpy(), create_dynamic_map(False).numpy()
@@ -76,10 +84,6 @@ def run(name, o, initial, goal, curve):
     return after
 
 
-def line(values):
-    return " ".join(f"{float(v):.9g}" for v in values)
-
-
 for seed in range(10_000):
     rng = np.random.default_rng(seed)
     initial, goal = rng.standard_normal(N).astype(F), rng.standard_normal(N).astype(F)
@@ -92,12 +96,11 @@ for seed in range(10_000):
 else:
     raise SystemExit("no seed leaves every code clear")
 
-print("signed :", line(SIGNED))
-print("unsigned :", line(UNSIGNED))
-print("initial :", line(initial))
-print("goal :", line(goal))
-print("curve :", line(curve))
+file = golden.File(f"tests/goldens/optim/optim_8bit.py with bitsandbytes {bitsandbytes.__version__}")
+for item, values in dict(signed=SIGNED, unsigned=UNSIGNED, initial=initial, goal=goal, curve=curve).items():
+    file.add("", item, values.astype(np.float64))
 for (name, o), after in zip(RUNS, results):
-    print("run", name, *(f"{k}={v}" for k, v in o.items()))
+    title = " ".join([name, *(f"{k}={v}" for k, v in o.items())])
     for t, w in after:
-        print("step", t, ":", line(w))
+        file.add(title, f"step {t}", w.astype(np.float64))
+file.write(pathlib.Path(__file__).with_suffix(".safetensors"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim/optim_matrix.txt: weights after each step of Muon and of Adafactor, by NumPy
+"""Writes tests/goldens/optim/optim_matrix.safetensors: weights after each step of Muon and of Adafactor, by NumPy
 in f64, from the published algorithms:
 
   Muon: Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon/), with the two scales of the
@@ -7,16 +7,21 @@ in f64, from the published algorithms:
   Adafactor: Shazeer & Stern 2018, with the learning rate and eps1 as torch.optim.Adafactor has them.
 
 The problem: parameters a [4, 6], b [7, 3], c [5], d [3, 2, 2, 2], and loss = sum(0.5 * curve *
-(w - goal)^2) over all, 12 steps. Every run takes the same start. Lines:
-  initial|goal|curve : 74 values, a before b before c before d
-  run NAME DTYPE KEY=VALUE ...       an optimizer and its options as firn names them
-  step K : 74 values                 weights after step K
+(w - goal)^2) over all, 12 steps. Every run takes the same start. The tensors:
+  initial, goal, curve             74 values, a before b before c before d
+  NAME f64 KEY=VALUE .../weights   those 74 after each of the steps, by an optimizer with options as firn names them
 `b_from=K`: b takes part in the loss from step K on, and has no gradient before. `match=1`: the scale
 match_rms_adamw. Muon updates a, b and d, and with `one=1` a alone.
-Usage: python3 tests/goldens/optim/optim_matrix.py > tests/goldens/optim/optim_matrix.txt
+Run: python3 tests/goldens/optim/optim_matrix.py
 """
 
+import pathlib
+import sys
+
 import numpy as np
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import golden
 
 STEPS = 12
 SHAPES = [(4, 6), (7, 3), (5,), (3, 2, 2, 2)]
@@ -122,12 +127,9 @@ def make_rules(name, options):
     return [Muon(**o) if i in hidden else AdamW(adamw_lr) for i in range(len(SHAPES))]
 
 
-def line(values):
-    return " ".join(f"{float(v):.17g}" for v in values)
-
-
 def run(name, options):
-    print("run", name, "f64", *(f"{k}={v}" for k, v in options.items()))
+    """Weights after each step: [STEPS, 74]."""
+    rows = []
     weights, goal, curve = split(INITIAL), split(GOAL), split(CURVE)
     rules = make_rules(name, options)
     for step in range(1, STEPS + 1):
@@ -138,11 +140,14 @@ def run(name, options):
             grads = [g * min(1.0, options["clip_norm"] / (norm + 1e-6)) for g in grads]
         for i in taking_part:
             weights[i] = rules[i].step(weights[i], grads[i])
-        print("step", step, ":", line(np.concatenate([w.ravel() for w in weights])))
+        rows.append(np.concatenate([w.ravel() for w in weights]))
+    return np.stack(rows)
 
 
-print("initial :", line(INITIAL))
-print("goal :", line(GOAL))
-print("curve :", line(CURVE))
+file = golden.File(f"tests/goldens/optim/optim_matrix.py with NumPy {np.__version__}")
+for item, values in (("initial", INITIAL), ("goal", GOAL), ("curve", CURVE)):
+    file.add("", item, values)
 for name, options in RUNS:
-    run(name, options)
+    title = " ".join([name, "f64", *(f"{k}={v}" for k, v in options.items())])
+    file.add(title, "weights", run(name, options))
+file.write(pathlib.Path(__file__).with_suffix(".safetensors"))

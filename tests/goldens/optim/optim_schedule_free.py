@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim/optim_schedule_free.txt: trainings with schedule-free AdamW, in f64 by NumPy.
+"""Writes tests/goldens/optim/optim_schedule_free.safetensors: trainings with schedule-free AdamW, in f64 by NumPy.
 
-  initial|goal|curve : 12 values     loss = sum(0.5 * curve * (w - goal)^2)
-  run KEY=VALUE ...                  options of optim::ScheduleFreeAdamW; halved=K: lr is halved after K steps
-  y K : 12 values                    the weights of training after step K
-  x K : 12 values                    the averaged weights
+The tensors:
+  initial, goal, curve   12 values; loss = sum(0.5 * curve * (w - goal)^2)
+  KEY=VALUE .../y K      the 12 weights of training after step K; the title has options of optim::ScheduleFreeAdamW, and
+                         with halved=K lr is halved after K steps
+  KEY=VALUE .../x K      the averaged weights
 
 The steps are those of PyPI's schedulefree 1.4.1 (AdamWScheduleFree.step), which keeps y and z; x is what its eval() makes of
-them.   python3 tests/goldens/optim/optim_schedule_free.py > tests/goldens/optim/optim_schedule_free.txt
+them.   python3 tests/goldens/optim/optim_schedule_free.py
 """
 
+import pathlib
+import sys
+
 import numpy as np
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import golden
 
 N, STEPS, SHOWN = 12, 30, (1, 2, 5, 12, 30)
 
@@ -48,25 +55,23 @@ class ScheduleFree:
         return self.y + (1 - 1 / self.beta1) * (self.z - self.y)
 
 
-def line(values):
-    return " ".join(f"{v:.17g}" for v in values)
-
-
 def main():
+    file = golden.File(f"tests/goldens/optim/optim_schedule_free.py with NumPy {np.__version__}")
     rng = np.random.default_rng(11)
     initial, goal, curve = rng.uniform(-1, 1, N), rng.uniform(-1, 1, N), rng.uniform(0.2, 3, N)
     for name, values in (("initial", initial), ("goal", goal), ("curve", curve)):
-        print(f"{name} : {line(values)}")
+        file.add("", name, values)
     for options in RUNS:
-        print("run " + " ".join(f"{k}={v}" for k, v in options.items()))
+        title = " ".join(f"{k}={v}" for k, v in options.items())
         opt = ScheduleFree(initial, **{k: v for k, v in options.items() if k != "halved"})
         for step in range(1, STEPS + 1):
             opt.step(curve * (opt.y - goal))
             if step == options.get("halved"):
                 opt.lr /= 2
             if step in SHOWN:
-                print(f"y {step} : {line(opt.y)}")
-                print(f"x {step} : {line(opt.x())}")
+                file.add(title, f"y {step}", opt.y)
+                file.add(title, f"x {step}", opt.x())
+    file.write(pathlib.Path(__file__).with_suffix(".safetensors"))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,34 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim/optim_schedules.txt: learning rates of PyTorch's schedulers.
+"""Writes tests/goldens/optim/optim_schedules.safetensors: learning rates of PyTorch's schedulers.
 
-Lines: `schedule NAME KEY=VALUE ...`, the numbers as firn takes them, then `values : V V ...`, one per
-step from 0 on. `plateau KEY=VALUE ...` has `observed : ...` and the rate after each in `values : ...`.
-Made with PyTorch 2.15: python3 tests/goldens/optim/optim_schedules.py > tests/goldens/optim/optim_schedules.txt
+The tensors:
+  schedule NAME KEY=VALUE .../values   rates of the steps from 0 on; the options are the numbers as firn takes them
+  plateau KEY=VALUE .../observed       a metric
+  plateau KEY=VALUE .../values         the rate after each of its values
+Run: python3 tests/goldens/optim/optim_schedules.py  (made with PyTorch 2.15)
 """
 
+import pathlib
 import random
+import sys
 import warnings
 
 import torch
 from torch.optim import lr_scheduler as S
 
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import golden
+
 warnings.simplefilter("ignore")
+file = golden.File(f"tests/goldens/optim/optim_schedules.py with PyTorch {torch.__version__}")
 
 
 def optimizer(lr):
     return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
 
 
-def line(values):
-    return " ".join(f"{float(v):.17g}" for v in values)
+def title_of(words, options):
+    return " ".join([*words, *(f"{k}={v}" for k, v in options.items())])
 
 
 def emit(name, initial, make, count, **options):
@@ -32,8 +40,7 @@ def emit(name, initial, make, count, **options):
             opt.step()
             scheduler.step()
         values.append(opt.param_groups[0]["lr"])
-    print("schedule", name, *(f"{k}={v}" for k, v in options.items()))
-    print("values :", line(values))
+    file.add(title_of(["schedule", name], options), "values", values)
 
 
 emit("step_decay", 0.1, lambda o: S.StepLR(o, 7, 0.3), 40, lr=0.1, every=7, factor=0.3)
@@ -64,11 +71,10 @@ def plateau(mode, lr, factor, patience, threshold, min_lr, observed):
     for v in observed:
         scheduler.step(v)
         values.append(opt.param_groups[0]["lr"])
-    print("plateau", *(f"{k}={v}" for k, v in dict(
-        larger=int(mode == "max"), lr=lr, factor=factor, patience=patience, threshold=threshold,
-        min_lr=min_lr).items()))
-    print("observed :", line(observed))
-    print("values :", line(values))
+    title = title_of(["plateau"], dict(
+        larger=int(mode == "max"), lr=lr, factor=factor, patience=patience, threshold=threshold, min_lr=min_lr))
+    file.add(title, "observed", observed)
+    file.add(title, "values", values)
 
 
 random.seed(3)
@@ -77,3 +83,4 @@ plateau("min", 0.1, 0.5, 2, 1e-2, 0.002, falling)
 plateau("min", 0.1, 0.1, 0, 1e-4, 0, falling)
 plateau("max", 0.1, 0.3, 3, 1e-3, 0, [1 - 0.4 * v for v in falling])
 plateau("min", 0.1, 0.5, 1, 1e-4, 0, [1.0, float("nan"), float("nan"), 0.5, float("inf"), 0.4, 0.6, 0.7])
+file.write(pathlib.Path(__file__).with_suffix(".safetensors"))
