@@ -65,7 +65,8 @@ struct Net : nn::Module {
 }  // namespace
 
 TEST_CASE("BatchNorm has PyTorch's running statistics and evaluates like it") {
-  const auto goldens = read_goldens(firn::testing::source_path("tests/goldens/batch_norm.txt"));
+  const auto goldens =
+      read_goldens(firn::testing::source_path("tests/goldens/batch_norm.safetensors"));
   const auto check = [&](const std::string& name, auto&& layer) {
     INFO(name);
     const Golden& g = goldens.at(name);

@@ -21,7 +21,7 @@ namespace {
 
 const Golden& golden(const std::string& name) {
   static const auto all =
-      firn::testing::read_goldens(firn::testing::source_path("tests/goldens/modules.txt"));
+      firn::testing::read_goldens(firn::testing::source_path("tests/goldens/modules.safetensors"));
   return all.at(name);
 }
 

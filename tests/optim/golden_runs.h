@@ -1,21 +1,20 @@
 // Golden trajectories of optimizers: files of tests/goldens/optim/optim*.py.
 #pragma once
 
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "firn/firn.h"
-#include "support/catch.h"
+#include "support/golden.h"
 #include "support/source_path.h"
 
 namespace firn::testing {
 
 /// One run of an optimizer.
 struct GoldenRun {
-  std::string title, algorithm;
+  std::string title, algorithm;  // "SGD f64 lr=0.05", "SGD"
   DType dtype = f64;
   std::map<std::string, double> options;
   std::vector<std::vector<double>> steps;
@@ -31,35 +30,30 @@ struct GoldenRuns {
   std::vector<GoldenRun> runs;
 };
 
-inline std::vector<double> numbers(std::istream& in) {
-  std::vector<double> out;
-  for (double v = 0; in >> v;) out.push_back(v);
-  return out;
+/// The rows of a matrix.
+inline std::vector<std::vector<double>> rows_of(const GoldenTensor& t) {
+  std::vector<std::vector<double>> rows;
+  for (auto at = t.values.begin(); at != t.values.end(); at += t.shape[1])
+    rows.emplace_back(at, at + t.shape[1]);
+  return rows;
 }
 
-/// `name` is relative to tests/goldens.
+/// `name` is relative to tests/goldens/optim.
 inline GoldenRuns read_runs(const std::string& name) {
-  std::ifstream file(source_path("tests/goldens/optim/" + name));
-  REQUIRE(file);
   GoldenRuns out;
-  for (std::string text; std::getline(file, text);) {
-    std::istringstream line(text);
-    std::string key, word;
-    line >> key;
-    if (key == "run") {
-      GoldenRun& run = out.runs.emplace_back();
-      run.title = text;
-      line >> run.algorithm >> word;
-      run.dtype = word == "f64" ? f64 : f32;
-      while (line >> word)
-        run.options[word.substr(0, word.find('='))] = std::stod(word.substr(word.find('=') + 1));
-    } else if (key == "step") {
-      line >> word >> word;
-      out.runs.back().steps.push_back(numbers(line));
-    } else {
-      line >> word;
-      out.data[key] = numbers(line);
+  for (const GoldenGroup& group : read_golden_groups(source_path("tests/goldens/optim/" + name))) {
+    if (group.title.empty()) {
+      for (const auto& [item, tensor] : group.items) out.data[item] = tensor.values;
+      continue;
     }
+    GoldenRun& run = out.runs.emplace_back();
+    run.title = group.title;
+    std::istringstream words(run.title);
+    std::string dtype;
+    words >> run.algorithm >> dtype;
+    run.dtype = dtype == "f64" ? f64 : f32;
+    run.options = options_in(run.title);
+    run.steps = rows_of(group.items.at("weights"));
   }
   return out;
 }

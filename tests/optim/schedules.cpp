@@ -1,12 +1,12 @@
 // Learning-rate schedules: against PyTorch's schedulers (tests/goldens/optim/optim_schedules.py),
 // in words, and in an optimizer, where the applied steps count.
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <sstream>
 
 #include "optim/problem.h"
+#include "support/golden.h"
 #include "support/source_path.h"
 
 namespace firn::testing {
@@ -14,7 +14,8 @@ namespace {
 
 using optim::Schedule;
 
-struct Golden {
+/// Learning rates of a schedule, or of a plateau with the metrics that it observed.
+struct Rates {
   std::string title, name;
   std::map<std::string, double> options;
   std::vector<double> observed, values;
@@ -23,31 +24,23 @@ struct Golden {
   std::int64_t steps(const char* key) const { return static_cast<std::int64_t>(get(key)); }
 };
 
-std::vector<Golden> read() {
-  std::ifstream file(firn::testing::source_path("tests/goldens/optim/optim_schedules.txt"));
-  REQUIRE(file);
-  std::vector<Golden> out;
-  for (std::string text; std::getline(file, text);) {
-    std::istringstream line(text);
-    std::string key, word;
-    line >> key;
-    if (key == "schedule" || key == "plateau") {
-      Golden& g = out.emplace_back();
-      g.title = text;
-      g.name = key;
-      if (key == "schedule") line >> g.name;
-      while (line >> word)
-        g.options[word.substr(0, word.find('='))] = std::stod(word.substr(word.find('=') + 1));
-    } else {
-      line >> word;
-      auto& to = key == "observed" ? out.back().observed : out.back().values;
-      while (line >> word) to.push_back(std::stod(word));  // reads nan and inf, unlike >>
-    }
+std::vector<Rates> read() {
+  std::vector<Rates> out;
+  for (const GoldenGroup& group :
+       read_golden_groups(source_path("tests/goldens/optim/optim_schedules.safetensors"))) {
+    Rates& g = out.emplace_back();
+    g.title = group.title;
+    std::istringstream words(g.title);
+    words >> g.name;
+    if (g.name == "schedule") words >> g.name;
+    g.options = options_in(g.title);
+    g.values = group.items.at("values").values;
+    if (g.name == "plateau") g.observed = group.items.at("observed").values;
   }
   return out;
 }
 
-Schedule make_schedule(const Golden& g) {
+Schedule make_schedule(const Rates& g) {
   if (g.name == "step_decay")
     return optim::step_decay(g.get("lr"), g.steps("every"), g.get("factor"));
   if (g.name == "multi_step") return optim::multi_step(g.get("lr"), {3, 10, 25}, g.get("factor"));
@@ -72,7 +65,7 @@ Schedule make_schedule(const Golden& g) {
 
 TEST_CASE("every value of a schedule is PyTorch's") {
   int schedules = 0;
-  for (const Golden& g : read()) {
+  for (const Rates& g : read()) {
     if (g.name == "plateau") continue;
     ++schedules;
     const Schedule s = make_schedule(g);
@@ -87,7 +80,7 @@ TEST_CASE("every value of a schedule is PyTorch's") {
 
 TEST_CASE("a plateau lowers the rate when PyTorch's does") {
   int plateaus = 0, lowered = 0;
-  for (const Golden& g : read()) {
+  for (const Rates& g : read()) {
     if (g.name != "plateau") continue;
     ++plateaus;
     optim::Plateau p({.lr = g.get("lr"),

@@ -112,7 +112,7 @@ std::vector<Tensor> split(const std::vector<double>& v, DType dtype) {
 }
 
 TEST_CASE("every step of every optimizer is the reference's", "[once]") {
-  const GoldenRuns goldens = read_runs("optim.txt");
+  const GoldenRuns goldens = read_runs("optim.safetensors");
   REQUIRE(goldens.runs.size() == 80);
   for (const GoldenRun& run : goldens.runs) {
     const auto goal = split(goldens.data.at("goal"), run.dtype);

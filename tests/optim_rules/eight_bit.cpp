@@ -2,15 +2,14 @@
 // (tests/goldens/optim/optim_8bit.py), memory, and what is refused.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <memory>
-#include <sstream>
 
 #include "firn/memory.h"
 #include "kernels/cpu/optim/state_block.h"
 #include "kernels/math/optim/dynamic_code.h"
 #include "optim/problem.h"
+#include "support/golden.h"
 #include "support/source_path.h"
 #include "support/threads.h"
 
@@ -28,12 +27,6 @@ float value_of(int byte) {
 template <bool kSigned>
 int byte_of(float x) {
   return static_cast<int>(math::DynamicCode<kSigned>::encode(x)) & 0xff;
-}
-
-std::vector<double> numbers(std::istream& in) {
-  std::vector<double> out;
-  for (double v = 0; in >> v;) out.push_back(v);
-  return out;
 }
 
 struct Run {
@@ -54,27 +47,19 @@ struct Goldens {
 
 const Goldens& goldens() {
   static const Goldens all = [] {
-    std::ifstream file(source_path("tests/goldens/optim/optim_8bit.txt"));
-    REQUIRE(file);
     Goldens out;
-    for (std::string text; std::getline(file, text);) {
-      std::istringstream line(text);
-      std::string key, word;
-      line >> key;
-      if (key == "run") {
-        Run& run = out.runs.emplace_back();
-        run.title = text;
-        line >> run.algorithm;
-        while (line >> word)
-          run.options[word.substr(0, word.find('='))] = std::stod(word.substr(word.find('=') + 1));
-      } else if (key == "step") {
-        int step = 0;
-        line >> step >> word;
-        out.runs.back().after[step] = numbers(line);
-      } else {
-        line >> word;
-        out.data[key] = numbers(line);
+    for (const GoldenGroup& group :
+         read_golden_groups(source_path("tests/goldens/optim/optim_8bit.safetensors"))) {
+      if (group.title.empty()) {
+        for (const auto& [item, tensor] : group.items) out.data[item] = tensor.values;
+        continue;
       }
+      Run& run = out.runs.emplace_back();
+      run.title = group.title;
+      run.algorithm = run.title.substr(0, run.title.find(' '));
+      run.options = options_in(run.title);
+      for (const auto& [item, tensor] : group.items)  // "step 5"
+        run.after[std::stoi(item.substr(5))] = tensor.values;
     }
     return out;
   }();

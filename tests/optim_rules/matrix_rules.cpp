@@ -60,7 +60,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const GoldenRun& r,
 }
 
 TEST_CASE("every step of Muon and of Adafactor is the published algorithm's") {
-  const GoldenRuns goldens = read_runs("optim_matrix.txt");
+  const GoldenRuns goldens = read_runs("optim_matrix.safetensors");
   REQUIRE(goldens.runs.size() == 9);
   for (const GoldenRun& run : goldens.runs)
     for (const DType dtype : {f32, f64})

@@ -1,12 +1,11 @@
 // Schedule-free AdamW: trainings beside a NumPy model (tests/goldens/optim/optim_schedule_free.py),
 // and which of its two sets of weights is seen when.
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
-#include <sstream>
 
 #include "optim/problem.h"
+#include "support/golden.h"
 #include "support/source_path.h"
 
 namespace firn::testing {
@@ -43,31 +42,18 @@ struct Goldens {
 
 const Goldens& goldens() {
   static const Goldens all = [] {
-    std::ifstream file(source_path("tests/goldens/optim/optim_schedule_free.txt"));
-    REQUIRE(file);
     Goldens out;
-    for (std::string text; std::getline(file, text);) {
-      std::istringstream line(text);
-      std::string key, word;
-      line >> key;
-      const auto numbers = [&] {
-        line >> word;  // the colon
-        std::vector<double> list;
-        for (double v = 0; line >> v;) list.push_back(v);
-        return list;
-      };
-      if (key == "run") {
-        Run& run = out.runs.emplace_back();
-        run.title = text;
-        while (line >> word)
-          run.options[word.substr(0, word.find('='))] = std::stod(word.substr(word.find('=') + 1));
-      } else if (key == "y" || key == "x") {
-        int step = 0;
-        line >> step;
-        (key == "y" ? out.runs.back().y : out.runs.back().x)[step] = numbers();
-      } else {
-        out.data[key] = numbers();
+    for (const GoldenGroup& group :
+         read_golden_groups(source_path("tests/goldens/optim/optim_schedule_free.safetensors"))) {
+      if (group.title.empty()) {
+        for (const auto& [item, tensor] : group.items) out.data[item] = tensor.values;
+        continue;
       }
+      Run& run = out.runs.emplace_back();
+      run.title = group.title;
+      run.options = options_in(run.title);
+      for (const auto& [item, tensor] : group.items)  // "y 5": the weights after step 5
+        (item[0] == 'y' ? run.y : run.x)[std::stoi(item.substr(2))] = tensor.values;
     }
     return out;
   }();

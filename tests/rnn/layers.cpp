@@ -107,7 +107,7 @@ void check(const std::string& name, const Golden& g, DType dtype, double bound) 
 }  // namespace
 
 TEST_CASE("layers equal PyTorch's in all options, forward and backward") {
-  const auto goldens = read_goldens(source_path("tests/goldens/rnn.txt"));
+  const auto goldens = read_goldens(source_path("tests/goldens/rnn.safetensors"));
   CHECK(goldens.size() == 56);
   for (const auto& [name, golden] : goldens) {
     check(name, golden, f64, 1e-13);
@@ -116,7 +116,7 @@ TEST_CASE("layers equal PyTorch's in all options, forward and backward") {
 }
 
 TEST_CASE("cells equal PyTorch's, forward and backward") {
-  const auto goldens = read_goldens(source_path("tests/goldens/rnn_cells.txt"));
+  const auto goldens = read_goldens(source_path("tests/goldens/rnn_cells.safetensors"));
   CHECK(goldens.size() == 8);
   for (const auto& [name, golden] : goldens) {
     for (const DType dtype : {f64, f32}) {
@@ -186,7 +186,7 @@ TEST_CASE("cells name their parameters as PyTorch does, and refuse what does not
 }
 
 TEST_CASE("layers in 16 bits round each state once") {
-  const auto goldens = read_goldens(source_path("tests/goldens/rnn.txt"));
+  const auto goldens = read_goldens(source_path("tests/goldens/rnn.safetensors"));
   for (const char* name : {"lstm layers=2 both first packed", "gru both", "rnn_tanh packed",
                            "lstm both p", "rnn_relu"}) {
     check(name, goldens.at(name), f16, 0x1p-8);

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <sstream>
 
 #include "optim/problem.h"
 #include "semantics/spoil.h"
+#include "support/golden.h"
 #include "support/source_path.h"
 
 namespace firn::testing {
@@ -17,7 +17,7 @@ namespace {
 struct Trace {
   std::string name;
   optim::DynamicLossScale options;
-  std::string found;           // '0' or '1' per cycle
+  std::vector<double> found;   // 1 for a cycle with an overflow, else 0
   std::vector<int> exponents;  // log2 of the scale after each cycle
 };
 
@@ -49,22 +49,22 @@ void set_option(optim::DynamicLossScale& o, const std::string& key, const std::s
 }
 
 std::vector<Trace> read_traces() {
-  std::ifstream file(firn::testing::source_path("tests/goldens/scaler.txt"));
   std::vector<Trace> traces;
-  for (std::string line, key, word; std::getline(file, line);) {
-    std::istringstream in(line);
-    in >> key >> word;
-    if (key == "trace") {
-      traces.push_back({line, preset(word), {}, {}});
-      while (in >> word) {
-        const std::size_t equals = word.find('=');
-        set_option(traces.back().options, word.substr(0, equals), word.substr(equals + 1));
-      }
-    } else if (key == "found") {
-      in >> traces.back().found;
-    } else {
-      for (int exponent = 0; in >> exponent;) traces.back().exponents.push_back(exponent);
+  for (const GoldenGroup& group :
+       read_golden_groups(source_path("tests/goldens/scaler.safetensors"))) {
+    std::istringstream words(group.title);
+    std::string word;
+    words >> word;
+    Trace& trace = traces.emplace_back();
+    trace.name = group.title;
+    trace.options = preset(word);
+    while (words >> word) {
+      const std::size_t equals = word.find('=');
+      set_option(trace.options, word.substr(0, equals), word.substr(equals + 1));
     }
+    trace.found = group.items.at("found").values;
+    for (const double exponent : group.items.at("scale").values)
+      trace.exponents.push_back(static_cast<int>(exponent));
   }
   return traces;
 }
@@ -83,7 +83,7 @@ TEST_CASE("[S13] presets answer to overflows as PyTorch, DeepSpeed and Megatron 
     // All of it where a cycle takes microseconds.
     const std::size_t cycles = default_device().is_cpu() ? trace.found.size() : 100;
     for (std::size_t i = 0; i < std::min(cycles, trace.found.size()); ++i) {
-      const bool found = trace.found[i] == '1';
+      const bool found = trace.found[i] != 0;
       const Tensor sum = objective(w, {0x1p-10});
       opt.backward(found ? spoilt(sum) : sum);
       REQUIRE(opt.step().applied() == !found);

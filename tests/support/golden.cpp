@@ -1,75 +1,69 @@
 #include "support/golden.h"
-#include "support/source_path.h"
-#include "support/values.h"
 
-#include <cstdlib>
+#include <fmt/format.h>
+
 #include <filesystem>
-#include <fstream>
 #include <sstream>
+
+#include "firn/io/safetensors.h"
+#include "support/source_path.h"
 
 namespace firn::testing {
 namespace {
 
-DType dtype_named(const std::string& name) {
-  for (DType t : kAllDTypes)
-    if (name == to_string(t)) return t;
-  throw Error("read_goldens", "unknown dtype " + name);
-}
-
-// Sizes up to the colon.
-Shape read_shape(std::istringstream& in) {
-  Shape shape;
-  for (std::string word; in >> word && word != ":";) shape.push_back(std::stoll(word));
-  return shape;
-}
-
-std::vector<double> read_values(std::istringstream& in) {
-  std::vector<double> values;
-  for (std::string word; in >> word;) values.push_back(std::strtod(word.c_str(), nullptr));
-  return values;
+Golden record_of(const std::string& path, const GoldenGroup& group) {
+  const auto& items = group.items;
+  if (!items.contains("output"))
+    throw IoError("read_goldens", path, "no output of the record " + group.title);
+  Golden record;
+  for (int i = 0; items.contains(fmt::format("input {}", i)); ++i) {
+    record.inputs.push_back(items.at(fmt::format("input {}", i)));
+    const auto gradient = items.find(fmt::format("gradient {}", i));
+    if (gradient != items.end()) record.gradients[i] = gradient->second.values;
+  }
+  record.output = items.at("output");
+  const auto seed = items.find("seed");
+  if (seed != items.end()) record.seed = seed->second.values;
+  const std::size_t known =
+      record.inputs.size() + record.gradients.size() + 1 + (seed != items.end() ? 1 : 0);
+  if (known != items.size())
+    throw IoError("read_goldens", path, "an unknown item in the record " + group.title);
+  return record;
 }
 
 }  // namespace
 
-std::map<std::string, Golden> read_goldens(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw IoError("read_goldens", path, "cannot be opened");
-  std::map<std::string, Golden> all;
-  Golden* record = nullptr;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    std::istringstream in(line);
-    std::string key, word;
-    in >> key;
-    if (key == "record") {
-      std::getline(in >> std::ws, word);
-      if (all.contains(word)) throw IoError("read_goldens", path, "two records named " + word);
-      record = &all[word];
-      continue;
-    }
-    if (record == nullptr) throw IoError("read_goldens", path, "a line before the first record");
-    GoldenTensor t;
-    if (key == "input") {
-      in >> word;
-      t.dtype = dtype_named(word);
-      t.shape = read_shape(in);
-      t.values = read_values(in);
-      record->inputs.push_back(std::move(t));
-    } else if (key == "output") {
-      t.shape = read_shape(in);
-      t.values = read_values(in);
-      record->output = std::move(t);
-    } else if (key == "seed") {
-      in >> word;
-      record->seed = read_values(in);
-    } else if (key == "gradient") {
-      int index = 0;
-      in >> index >> word;
-      record->gradients[index] = read_values(in);
-    } else {
-      throw IoError("read_goldens", path, "unknown item " + key);
-    }
+std::vector<GoldenGroup> read_golden_groups(const std::string& path) {
+  std::vector<GoldenGroup> groups;
+  std::map<std::string, std::size_t> positions;
+  for (const NamedTensor& t : io::load_safetensors(path)) {
+    const std::size_t slash = t.name.rfind('/');
+    const bool has_title = slash != std::string::npos;
+    const std::string title = has_title ? t.name.substr(0, slash) : "";
+    const std::string item = has_title ? t.name.substr(slash + 1) : t.name;
+    const auto [position, is_new] = positions.try_emplace(title, groups.size());
+    if (is_new) groups.push_back({title, {}});
+    groups[position->second].items[item] = {t.tensor.dtype(), t.tensor.shape(),
+                                            t.tensor.to_vector<double>()};
   }
+  return groups;
+}
+
+std::map<std::string, double> options_in(const std::string& title) {
+  std::map<std::string, double> options;
+  std::istringstream words(title);
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    if (equals != std::string::npos)
+      options[word.substr(0, equals)] = std::stod(word.substr(equals + 1));
+  }
+  return options;
+}
+
+std::map<std::string, Golden> read_goldens(const std::string& path) {
+  std::map<std::string, Golden> all;
+  for (const GoldenGroup& group : read_golden_groups(path))
+    all[group.title] = record_of(path, group);
   return all;
 }
 
@@ -77,9 +71,8 @@ const std::map<std::string, Golden>& op_goldens() {
   static const std::map<std::string, Golden> all = [] {
     std::map<std::string, Golden> m;
     namespace fs = std::filesystem;
-    for (const auto& entry :
-         fs::directory_iterator(firn::testing::source_path("tests/goldens/ops")))
-      if (entry.path().extension() == ".txt") m.merge(read_goldens(entry.path().string()));
+    for (const auto& entry : fs::directory_iterator(source_path("tests/goldens/ops")))
+      if (entry.path().extension() == ".safetensors") m.merge(read_goldens(entry.path().string()));
     return m;
   }();
   return all;

@@ -6,7 +6,8 @@
 
 namespace firn::testing {
 
-/// The full path of `relative`, which is relative to the repository: "tests/goldens/optim/optim.txt".
+/// The full path of `relative`, which is relative to the repository:
+/// "tests/goldens/rnn.safetensors".
 std::string source_path(const std::string& relative);
 
 }  // namespace firn::testing

@@ -28,7 +28,8 @@ std::vector<std::uint8_t> codes_of(const Tensor& t) {
 }
 
 const std::map<std::string, testing::Golden>& goldens() {
-  static const auto all = testing::read_goldens(testing::source_path("tests/goldens/float8.txt"));
+  static const auto all =
+      testing::read_goldens(testing::source_path("tests/goldens/float8.safetensors"));
   return all;
 }
 

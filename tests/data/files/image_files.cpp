@@ -34,7 +34,7 @@ using Goldens = std::map<std::string, Golden>;
 
 const Goldens& goldens() {
   static const Goldens all =
-      firn::testing::read_goldens(firn::testing::source_path("tests/goldens/images.txt"));
+      firn::testing::read_goldens(firn::testing::source_path("tests/goldens/images.safetensors"));
   return all;
 }
 
