@@ -60,7 +60,7 @@ std::string ParamStore::rules_in_words() const {
 
 std::vector<Tensor> ParamStore::parameters() const {
   std::vector<Tensor> out;
-  for (const Parameter& p : parameters_) out.push_back(p.tensor);
+  for (const StoredParameter& p : parameters_) out.push_back(p.tensor);
   return out;
 }
 
@@ -94,7 +94,7 @@ std::vector<Tensor> ParamStore::averages(const autograd::Peers* peers) const {
   std::vector<Tensor> out, wholes;
   for (const Arena& a : arenas_)
     wholes.push_back(sharded() && a.ema.defined() ? gather(a, a.ema, 1, *peers) : a.ema);
-  for (const Parameter& p : parameters_)
+  for (const StoredParameter& p : parameters_)
     if (const Tensor& ema = wholes[p.arena]; ema.defined()) out.push_back(slice(ema, p));
   return out;
 }
@@ -102,7 +102,7 @@ std::vector<Tensor> ParamStore::averages(const autograd::Peers* peers) const {
 Tensor ParamStore::gradient(std::size_t i) const {
   FIRN_CHECK(!gradients_sharded(), op_, "set DistributeOptions::zero to 1",
              "gradients are sharded over ranks, and each rank has its shard alone");
-  const Parameter& p = parameters_[i];
+  const StoredParameter& p = parameters_[i];
   return ledger_.received(i) ? slice(arenas_[p.arena].grad, p) : Tensor();
 }
 
@@ -121,11 +121,11 @@ void ParamStore::zero_missing_gradients() {
 }
 
 void ParamStore::collect_into(std::span<const Tensor> arenas) {
-  for (Parameter& p : parameters_) p.leaf->arena = slice(arenas[p.arena], p);
+  for (StoredParameter& p : parameters_) p.leaf->arena = slice(arenas[p.arena], p);
 }
 
 void ParamStore::collect_here() noexcept {
-  for (Parameter& p : parameters_) p.leaf->arena = p.gradient;
+  for (StoredParameter& p : parameters_) p.leaf->arena = p.gradient;
 }
 
 void ParamStore::zero_missing_in(std::span<const Tensor> arenas) const {
@@ -169,8 +169,8 @@ void ParamStore::store_gradient(const Tensor& value, std::span<const Tensor> are
                                 std::size_t i) const {
   if (!gradients_sharded())
     return kernels::copy(value.to(device_).view(), gradient_in(arenas, i).mutable_view(), stream());
-  const Parameter& p = parameters_[i];
-  const Run& run = run_of(arenas_[p.arena], p);
+  const StoredParameter& p = parameters_[i];
+  const ArenaRun& run = run_of(arenas_[p.arena], p);
   const Share here = kept_of(run, p);
   if (here.size() == 0) return;
   const Tensor flat = empty({p.tensor.numel()}, arenas[p.arena].dtype(), device_);
@@ -185,7 +185,7 @@ Tensor ParamStore::gradient_in(std::span<const Tensor> arenas, std::size_t i) co
 }
 
 Tensor ParamStore::rows_in(std::span<const Tensor> rows, std::size_t i) const {
-  const Parameter& p = parameters_[i];
+  const StoredParameter& p = parameters_[i];
   const Tensor &all = rows[p.arena], one = p.tensor;
   Shape shape{all.size(0)};
   Strides strides{all.size(1)};
@@ -207,7 +207,7 @@ std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zer
   // Replays will find other gradients, and between chunks the arenas hold sums.
   if (!runtime::capturing(device_) && zero_missing) zero_missing_gradients();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& p = parameters_[i];
+    const StoredParameter& p = parameters_[i];
     const Arena& a = arenas_[p.arena];
     const std::string prefix = fmt::format("parameters.{}.", i);
     const auto add = [&](const std::string& name, const Tensor& kept, std::int64_t unit = 1) {

@@ -55,7 +55,7 @@ std::vector<ParamStore::Bucket> ParamStore::buckets_of(const std::vector<Arena>&
   const auto r = static_cast<std::size_t>(rank);
   for (Bucket& b : out) {
     const Arena& a = arenas[b.arena];
-    const Run& run = run_of(a, parameters_[b.parameters.front()]);
+    const ArenaRun& run = run_of(a, parameters_[b.parameters.front()]);
     b.bounds = from_begin(run.bounds, b.range);
     const std::int64_t at = run.place_of(b.range.first + b.bounds[r]);
     b.kept = {at, at + b.bounds[r + 1] - b.bounds[r]};
@@ -74,7 +74,7 @@ Tensor ParamStore::bucket_memory(const Bucket& bucket) const {
 }
 
 Tensor ParamStore::gradient_in(const Bucket& bucket, const Tensor& memory, std::size_t i) const {
-  const Parameter& p = parameters_[i];
+  const StoredParameter& p = parameters_[i];
   return memory.as_strided(p.tensor.shape(), p.tensor.strides(), p.begin - bucket.range.first);
 }
 

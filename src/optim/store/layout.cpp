@@ -12,7 +12,6 @@
 namespace firn::optim {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;  // bytes: a cache line, and a vector register
 DType sink_dtype(DType model) { return model == DType::f64 ? DType::f64 : DType::f32; }
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -41,14 +40,9 @@ void ParamStore::lay_out() {
       parameters_[i].begin = a.elements;
       a.elements += std::max(round_up(parameters_[i].tensor.numel(), unit), unit);
     }
-    Run& run = a.runs.emplace_back();
+    ArenaRun& run = a.runs.emplace_back();
     run.range = run.kept = {0, a.elements};
   }
-}
-
-std::int64_t ParamStore::unit_of(const Arena& a) noexcept {
-  return is_eight_bit(a.rule) ? std::int64_t{math::kStateBlock}
-                              : kAlignment / static_cast<std::int64_t>(size_of(a.dtype));
 }
 
 void ParamStore::allocate_arenas() {
@@ -62,7 +56,7 @@ Ref<Storage> ParamStore::reserve_partials(const std::vector<Arena>& arenas) cons
   const OwnerScope owner(Owner::optimizer);
   std::int64_t chunks = 0;
   for (const Arena& a : arenas)
-    for (const Run& run : a.runs) chunks += run.chunks;
+    for (const ArenaRun& run : a.runs) chunks += run.chunks;
   return Storage::allocate(
       static_cast<std::size_t>(std::max<std::int64_t>(chunks, 1)) * sizeof(kernels::NormPartial),
       device_);
@@ -73,7 +67,7 @@ std::vector<kernels::OptimizerArena> ParamStore::views_of(const std::vector<Aren
   std::vector<kernels::OptimizerArena> out;
   auto* next = static_cast<kernels::NormPartial*>(partials.data());
   for (std::size_t a = 0; a < arenas.size(); ++a)
-    for (const Run& run : arenas[a].runs) {
+    for (const ArenaRun& run : arenas[a].runs) {
       out.push_back(view_of(arenas[a], run, a, next));
       next += run.chunks;
     }
@@ -87,10 +81,10 @@ void ParamStore::allocate_step() {
   schedule_ = bytes(sizeof(math::ScheduleTable), device_);
   scaler_ = options_.scaler;
   if (!scaler_.defined()) scaler_ = bytes(sizeof(math::ScalerState), device_);
-  ticket_ = bytes(kAlignment, device_);
+  ticket_ = bytes(kArenaAlignment, device_);
   counts_ = zeros({static_cast<std::int64_t>(parameters_.size())}, DType::i64, device_);
   std::vector<Ref<autograd::Leaf>> leaves;
-  for (const Parameter& p : parameters_) leaves.push_back(p.leaf);
+  for (const StoredParameter& p : parameters_) leaves.push_back(p.leaf);
   ledger_ = GradientLedger(op_, std::move(leaves), device_);
   if (options_.watched && !device_.is_cpu())
     new (watch_.emplace(sizeof(math::StepOutcome)).data()) math::StepOutcome;
@@ -117,7 +111,7 @@ NonElementwiseUpdates ParamStore::set_up_non_elementwise(
   std::vector<std::size_t> first_run{0};  // first run of each arena, among the views
   for (const Arena& a : arenas) first_run.push_back(first_run.back() + a.runs.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& p = parameters_[i];
+    const StoredParameter& p = parameters_[i];
     const Arena& a = arenas[p.arena];
     if (!a.whole) continue;
     const Shape& shape = p.tensor.shape();
@@ -170,10 +164,10 @@ void ParamStore::allocate(Arena& a) {
         }
       },
       a.rule);
-  for (Run& run : a.runs) make_tables(a, run);
+  for (ArenaRun& run : a.runs) make_tables(a, run);
 }
 
-kernels::OptimizerArena ParamStore::view_of(const Arena& a, const Run& run, std::size_t index,
+kernels::OptimizerArena ParamStore::view_of(const Arena& a, const ArenaRun& run, std::size_t index,
                                             kernels::NormPartial* partials) const {
   // Kernels count elements from the beginning of the arena, but access only those in the tables.
   const auto from = [&run](const Tensor& kept, std::int64_t unit = 1) {
@@ -201,7 +195,7 @@ kernels::OptimizerArena ParamStore::view_of(const Arena& a, const Run& run, std:
   return v;
 }
 
-void ParamStore::make_tables(const Arena& a, Run& run) const {
+void ParamStore::make_tables(const Arena& a, ArenaRun& run) const {
   const OwnerScope scope(Owner::optimizer);
   const std::int64_t size = chunk_size();
   struct Chunk {
@@ -211,7 +205,7 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
   const std::int64_t first = run.range.first / size;
   std::vector<Chunk> chunks(static_cast<std::size_t>(math::ceil_div(run.range.last, size) - first));
   for (const std::size_t i : a.parameters) {
-    const Parameter& p = parameters_[i];
+    const StoredParameter& p = parameters_[i];
     const auto [begin, end] = kept_of(run, p);
     for (std::int64_t at = begin; at < end;) {
       Chunk& chunk = chunks[static_cast<std::size_t>(at / size - first)];
@@ -247,7 +241,7 @@ void ParamStore::make_tables(const Arena& a, Run& run) const {
   }
 }
 
-Ref<Storage> ParamStore::chunk_order(const Run& run) const {
+Ref<Storage> ParamStore::chunk_order(const ArenaRun& run) const {
   if (!device_.is_cpu()) return {};  // they are in the order of the elements
   const OwnerScope owner(Owner::optimizer);
   const auto* const pieces = static_cast<const kernels::Piece*>(run.pieces->data());

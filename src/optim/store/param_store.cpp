@@ -45,7 +45,7 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
   non_elementwise_ = set_up_non_elementwise(arenas_, views_);
   if (is_schedule_free(arenas_.front().rule)) modes_ = std::make_unique<Modes>(*this);
   try {
-    for (Parameter& p : parameters_) move_in(p);
+    for (StoredParameter& p : parameters_) move_in(p);
     refresh_masters();
   } catch (...) {
     let_go();
@@ -67,7 +67,7 @@ ParamStore::~ParamStore() {
 }
 
 void ParamStore::let_go() noexcept {
-  for (Parameter& p : parameters_) {
+  for (StoredParameter& p : parameters_) {
     p.leaf->arena = Tensor();
     p.leaf->cycle = nullptr;
     p.leaf->set_modes(nullptr);
@@ -90,7 +90,7 @@ void ParamStore::check(const NamedTensor& parameter, std::size_t index) const {
              "make the optimizer before the parameter is given away, or give away a clone()",
              "{}, is in use by another library, and an optimizer moves its parameters", called);
   if (parameters_.empty()) return;
-  const Parameter& first = parameters_.front();
+  const StoredParameter& first = parameters_.front();
   FIRN_CHECK(t.device() == first.tensor.device(), op_, "one optimizer per device",
              "{}, and the first one, {}, are on different devices", called, describe(first.tensor));
 }
@@ -133,7 +133,7 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
         ++a;
       if (a == arenas_.size()) arenas_.emplace_back(t.dtype(), groups[g], fits);
       arenas_[a].parameters.push_back(parameters_.size());
-      Parameter& p = parameters_.emplace_back();
+      StoredParameter& p = parameters_.emplace_back();
       p.tensor = t;
       p.name = given.name;
       p.leaf = Ref<autograd::Leaf>(autograd::leaf_of(t));
@@ -156,7 +156,7 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
   short_names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
-void ParamStore::move_in(Parameter& p) {
+void ParamStore::move_in(StoredParameter& p) {
   Arena& a = arenas_[p.arena];
   TensorImpl& impl = *p.tensor.impl();
   const std::size_t offset = static_cast<std::size_t>(p.begin) * size_of(a.dtype);
@@ -180,7 +180,7 @@ void ParamStore::move_in(Parameter& p) {
   p.leaf->touched = 0;
 }
 
-Tensor ParamStore::slice(const Tensor& arena, const Parameter& p) const {
+Tensor ParamStore::slice(const Tensor& arena, const StoredParameter& p) const {
   return arena.as_strided(p.tensor.shape(), p.tensor.strides(), p.begin);
 }
 
@@ -196,7 +196,7 @@ kernels::StepMemory ParamStore::memory() const {
 
 void ParamStore::check_parameters() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& p = parameters_[i];
+    const StoredParameter& p = parameters_[i];
     FIRN_CHECK(
         p.tensor.storage() == p.storage && autograd::leaf_or_frozen(p.tensor) == p.leaf.get(), op_,
         "convert or move a model before its optimizer is made",
@@ -215,7 +215,7 @@ void ParamStore::bump_versions() noexcept {
 }
 
 void ParamStore::bump_all_versions(const char* what) noexcept {
-  for (Parameter& p : parameters_) p.storage->bump_version(what);
+  for (StoredParameter& p : parameters_) p.storage->bump_version(what);
   mark_adopted();
 }
 
@@ -228,13 +228,13 @@ void ParamStore::mark_adopted(std::size_t i) noexcept {
 }
 
 void ParamStore::forget_adopted() noexcept {
-  for (Parameter& p : parameters_) p.version = p.storage->version() - 1;
+  for (StoredParameter& p : parameters_) p.version = p.storage->version() - 1;
 }
 
 std::vector<std::uint32_t> ParamStore::adopted() const {
   std::vector<std::uint32_t> versions;
   versions.reserve(parameters_.size());
-  for (const Parameter& p : parameters_) versions.push_back(p.version);
+  for (const StoredParameter& p : parameters_) versions.push_back(p.version);
   return versions;
 }
 
@@ -243,11 +243,11 @@ void ParamStore::put_back_adopted(const std::vector<std::uint32_t>& versions) no
 }
 
 void ParamStore::adopt_weights() {
-  for (Parameter& p : parameters_) {
+  for (StoredParameter& p : parameters_) {
     const std::uint32_t version = p.storage->version();
     if (p.version == version) continue;
     const Arena& a = arenas_[p.arena];
-    const Run& run = run_of(a, p);
+    const ArenaRun& run = run_of(a, p);
     const Share here = kept_of(run, p);
     if (modes_ && p.tensor.numel() > 0)
       modes_->adopt(p);
@@ -260,9 +260,9 @@ void ParamStore::adopt_weights() {
 
 void ParamStore::refresh_masters() {
   mark_adopted();
-  for (const Parameter& p : parameters_) {
+  for (const StoredParameter& p : parameters_) {
     const Arena& a = arenas_[p.arena];
-    const Run& run = run_of(a, p);
+    const ArenaRun& run = run_of(a, p);
     const Share here = kept_of(run, p);
     const auto refresh = [&](const Tensor& kept) {
       if (!kept.defined() || here.size() == 0) return;

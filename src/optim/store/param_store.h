@@ -17,37 +17,13 @@
 #include "autograd/weight_modes.h"
 #include "base/share.h"
 #include "firn/memory.h"
-#include "firn/optim/param_list.h"
 #include "firn/optim/step_options.h"
 #include "kernels/optim.h"
+#include "optim/store/arena.h"
 #include "optim/store/gradient_ledger.h"
-#include "optim/store/non_elementwise.h"
 #include "optim/store/state_entry.h"
 
 namespace firn::optim {
-
-/// A group and its rule, as an optimizer's constructor has derived it. Parameters for which `fits`
-/// is false have the rule `other`. If `whole` is set, `rule` is math::Replace.
-struct GroupSetup {
-  ParamList parameters;
-  kernels::UpdateRule rule;
-  double lr_scale = 1;
-  kernels::UpdateRule other = {};
-  std::function<bool(const NamedTensor&)> fits = {};
-  NonElementwiseRulePtr whole = {};
-  double other_lr_scale = 1;    ///< further factor for parameters with `other`
-  std::string other_name = {};  ///< name of `other`, if it is an optimizer of its own
-};
-
-/// Returns true if the rule of any parameter computes in f32. Rules of f64 parameters compute in
-/// f64.
-bool any_in_f32(const ParamList& parameters);
-/// Throws Error if the number is infinite in f32, or becomes 0 there without being 0. Subnormal
-/// numbers count as 0.
-void require_f32(const std::string& op, const char* name, double value);
-/// Throws Error if f32 cannot express a number of the group's rules, and a parameter computes in
-/// f32.
-void require_options(const std::string& op, const GroupSetup& group);
 
 struct StoreOptions {
   bool masters = true;   ///< f16 and bf16 parameters get f32 masters
@@ -57,16 +33,6 @@ struct StoreOptions {
   Tensor scaler;         ///< memory of the loss scale; undefined: the store allocates it
   const autograd::Cycle* cycle = nullptr;  ///< cycle that collects the parameters' gradients
 };
-
-/// Returns true if the rule keeps its states in 8 bits.
-inline bool is_eight_bit(const kernels::UpdateRule& rule) {
-  return std::visit([](const auto& r) { return math::kIsEightBit<std::decay_t<decltype(r)>>; },
-                    rule);
-}
-
-inline bool is_schedule_free(const kernels::UpdateRule& rule) {
-  return std::holds_alternative<math::ScheduleFree>(rule);
-}
 
 /// Owns the arenas and the device memory of the step. Element i of an arena's weights, gradients
 /// and states belongs to the same weight. Each parameter begins at a multiple of 64 bytes, and
@@ -277,80 +243,32 @@ class ParamStore {
  private:
   std::string names_of(const std::vector<std::size_t>& which) const;
 
-  struct Parameter {
-    Tensor tensor;
-    std::string name;  ///< empty: not known
-    Ref<autograd::Leaf> leaf;
-    Ref<Storage> storage;  ///< storage in the arena
-    std::size_t arena = 0;
-    std::int64_t begin = 0;     ///< first element in its arena
-    Tensor gradient;            ///< this parameter's part of Arena::grad
-    std::uint32_t version = 0;  ///< version of the weight when its master last followed it
-  };
-  /// Consecutive parameters of an arena. Ranks shard each run by itself.
-  struct Run {
-    Share range;                       ///< elements of the arena
-    std::vector<std::int64_t> bounds;  ///< between the ranks' shards; empty: not sharded
-    /// Elements whose master, average and states are here: all, or this rank's shard.
-    Share kept;
-    std::int64_t at = 0;                ///< begin of `kept` in master, average and states
-    std::int64_t chunks = 0;            ///< number of chunks in the tables, which cover `kept`
-    Ref<Storage> chunk_pieces, pieces;  ///< tables of kernels/optim.h
-    Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
-
-    /// Returns the place of a kept element in master, average and states.
-    std::int64_t place_of(std::int64_t element) const noexcept { return at + element - kept.first; }
-  };
-  struct Arena {
-    Arena(DType t, const GroupSetup& g, bool is_first)
-        : dtype(t),
-          rule(is_first ? g.rule : g.other),
-          whole(is_first ? g.whole : nullptr),
-          of_first_rule(is_first),
-          lr_scale(is_first ? g.lr_scale : g.lr_scale * g.other_lr_scale) {}
-    DType dtype;
-    kernels::UpdateRule rule;
-    NonElementwiseRulePtr whole;  ///< null: the rule is elementwise
-    bool of_first_rule;           ///< true for its group's `rule`, false for `other`
-    double lr_scale;
-    std::int64_t elements = 0;
-    std::vector<std::size_t> parameters;
-    Tensor weight, grad;
-    /// Has at least one run. The runs cover all elements, in ascending order.
-    std::vector<Run> runs;
-    Tensor master, ema;
-    std::vector<Tensor> states;
-    std::vector<Tensor> scales;  ///< scales of states in 8 bits
-  };
-
   /// The two sets of values that the leaves of schedule-free arenas show (shown_weights.h).
   class Modes;
 
   void collect(const std::vector<GroupSetup>& groups);
   void check(const NamedTensor& parameter, std::size_t index) const;
-  void move_in(Parameter& p);
+  void move_in(StoredParameter& p);
   void let_go() noexcept;
-  Tensor slice(const Tensor& arena, const Parameter& p) const;
+  Tensor slice(const Tensor& arena, const StoredParameter& p) const;
 
   // layout.cpp
   void lay_out();
   void allocate_arenas();
   void allocate_step();
   void allocate(Arena& arena);
-  /// Returns the number of elements of which parameters begin at multiples.
-  static std::int64_t unit_of(const Arena& arena) noexcept;
   /// Allocates [elements] of zeros, in the memory that StoreOptions::memory names.
   Tensor state_memory(Owner owner, DType dtype, std::int64_t elements) const;
   NonElementwiseUpdates set_up_non_elementwise(
       const std::vector<Arena>& arenas, const std::vector<kernels::OptimizerArena>& views) const;
   /// Makes the tables of the run's kept elements.
-  void make_tables(const Arena& arena, Run& run) const;
+  void make_tables(const Arena& arena, ArenaRun& run) const;
   /// Makes OptimizerArena::chunk_order for a run that is a whole arena. Null if the chunks have the
   /// order of the elements.
-  Ref<Storage> chunk_order(const Run& run) const;
+  Ref<Storage> chunk_order(const ArenaRun& run) const;
   /// Makes the view of a run. `index` is the arena's, and `partials` is memory for the norms of the
   /// run's chunks.
-  kernels::OptimizerArena view_of(const Arena& arena, const Run& run, std::size_t index,
+  kernels::OptimizerArena view_of(const Arena& arena, const ArenaRun& run, std::size_t index,
                                   kernels::NormPartial* partials) const;
   /// Makes the views of all runs of all arenas, in this order. Their norms are in `partials`.
   std::vector<kernels::OptimizerArena> views_of(const std::vector<Arena>& arenas,
@@ -360,53 +278,29 @@ class ParamStore {
   std::int64_t chunk_size() const noexcept;
 
   // sharding.cpp
-  /// Returns true if the rule is elementwise, so that a rank may have a shard of a parameter.
-  static bool is_elementwise(const Arena& arena) noexcept;
   /// Returns the runs of an arena, which ranks shard: from stage 2 on the buckets of elementwise
   /// rules, else the whole arena.
-  std::vector<Run> runs_of(const Arena& arena, int stage, int rank, int ranks) const;
+  std::vector<ArenaRun> runs_of(const Arena& arena, int stage, int rank, int ranks) const;
   /// Returns the bounds between the shards of `ranks` ranks.
   std::vector<std::int64_t> bounds_of(const Arena& arena, const Share& range, int ranks) const;
   std::vector<Bucket> pieces_of(const std::vector<Arena>& arenas) const;
   std::vector<Bucket> buckets_of(const std::vector<Arena>& arenas, int rank) const;
   /// Cuts an arena into consecutive parameters, up to the size of a bucket.
   std::vector<Share> bucket_ranges(const Arena& arena) const;
-  static const Run& run_of(const Arena& arena, const Parameter& p) noexcept;
-  /// Returns the rank in whose shard the parameter begins.
-  static int owner_of(const Arena& arena, const Parameter& p) noexcept;
-  bool is_here(const Arena& arena, const Parameter& p) const noexcept {
-    const Run& run = run_of(arena, p);
-    return p.begin >= run.kept.first && (run.bounds.empty() || p.begin < run.kept.last);
-  }
-  /// Returns the kept elements of p, as elements of the arena.
-  static Share kept_of(const Run& run, const Parameter& p) noexcept;
-  /// Returns the elements `here` in the arena's weights. kept_part() finds them in a tensor of kept
-  /// elements.
-  static Tensor weight_part(const Arena& arena, const Run& run, const Share& here) {
-    if (arena.weight.numel() < arena.elements) return kept_part(arena.weight, run, here);
-    return arena.weight.as_strided({here.size()}, {1}, here.first);
-  }
-  /// Returns the begin in Arena::grad of the gradient of a parameter that is_here().
-  static std::int64_t grad_place(const Arena& arena, const Parameter& p) noexcept {
-    return arena.grad.numel() < arena.elements ? run_of(arena, p).place_of(p.begin) : p.begin;
-  }
-  static Tensor kept_part(const Tensor& kept, const Run& run, const Share& here) {
-    return kept.as_strided({here.size()}, {1}, run.place_of(here.first));
-  }
   /// Gathers `kept` on all ranks. It is a master or a state with one element for each `unit` of the
   /// arena.
   Tensor gather(const Arena& arena, const Tensor& kept, std::int64_t unit,
                 const autograd::Peers& peers) const;
   /// Makes the state entry of p in `kept`, which is as for gather(). If p's elements are not in
   /// row-major order, rank 0 of `peers` receives the whole tensor.
-  StateEntry entry_of(std::string name, const Arena& arena, const Parameter& p, const Tensor& kept,
-                      std::int64_t unit, const autograd::Peers* peers) const;
+  StateEntry entry_of(std::string name, const Arena& arena, const StoredParameter& p,
+                      const Tensor& kept, std::int64_t unit, const autograd::Peers* peers) const;
   StateEntry weight_entry(std::size_t i) const;
 
   std::string op_, other_name_;
   StoreOptions options_;
   Device device_;
-  std::vector<Parameter> parameters_;
+  std::vector<StoredParameter> parameters_;
   std::shared_ptr<const std::vector<std::string>> short_names_;
   std::vector<Arena> arenas_;
   std::vector<kernels::OptimizerArena> views_;

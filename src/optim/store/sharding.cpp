@@ -44,11 +44,6 @@ std::vector<std::int64_t> bounds_at(const std::vector<std::int64_t>& begins, std
 
 // ---- Ranks and their shards ----
 
-bool ParamStore::is_elementwise(const Arena& a) noexcept {
-  return !a.whole &&
-         !std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
-}
-
 std::vector<std::int64_t> ParamStore::bounds_of(const Arena& a, const Share& range,
                                                 int ranks) const {
   if (is_elementwise(a)) return even_bounds(range, ranks, unit_of(a));
@@ -57,14 +52,13 @@ std::vector<std::int64_t> ParamStore::bounds_of(const Arena& a, const Share& ran
   return bounds_at(begins, a.elements, ranks);
 }
 
-std::vector<ParamStore::Run> ParamStore::runs_of(const Arena& a, int stage, int rank,
-                                                 int ranks) const {
-  std::vector<Run> out;
+std::vector<ArenaRun> ParamStore::runs_of(const Arena& a, int stage, int rank, int ranks) const {
+  std::vector<ArenaRun> out;
   const auto r = static_cast<std::size_t>(rank);
   std::int64_t at = 0;
   for (const Share& range :
        stage > 1 && is_elementwise(a) ? bucket_ranges(a) : std::vector<Share>{{0, a.elements}}) {
-    Run& run = out.emplace_back();
+    ArenaRun& run = out.emplace_back();
     run.range = range;
     run.bounds = bounds_of(a, range, ranks);
     run.kept = {run.bounds[r], run.bounds[r + 1]};
@@ -72,25 +66,6 @@ std::vector<ParamStore::Run> ParamStore::runs_of(const Arena& a, int stage, int 
     at += run.kept.size();
   }
   return out;
-}
-
-const ParamStore::Run& ParamStore::run_of(const Arena& a, const Parameter& p) noexcept {
-  const auto after =
-      std::upper_bound(a.runs.begin(), a.runs.end(), p.begin,
-                       [](std::int64_t begin, const Run& run) { return begin < run.range.first; });
-  return *(after - 1);
-}
-
-int ParamStore::owner_of(const Arena& a, const Parameter& p) noexcept {
-  const auto& bounds = run_of(a, p).bounds;
-  const auto after = std::upper_bound(bounds.begin(), bounds.end(), p.begin);
-  return static_cast<int>(after - bounds.begin()) - 1;
-}
-
-Share ParamStore::kept_of(const Run& run, const Parameter& p) noexcept {
-  const std::int64_t end = p.begin + p.tensor.numel();
-  const std::int64_t first = std::max(p.begin, run.kept.first);
-  return {first, std::max(first, std::min(end, run.kept.last))};
 }
 
 // ---- Sharding ----
@@ -110,7 +85,7 @@ std::shared_ptr<ParamStore::Sharding> ParamStore::prepare_sharding(int stage, in
   auto out = std::make_shared<Sharding>();
   out->arenas = arenas_;
   for (Arena& a : out->arenas) {
-    for (const Run& run : a.runs) {
+    for (const ArenaRun& run : a.runs) {
       out->norm_tables.insert(out->norm_tables.end(), {run.pieces, run.chunk_pieces});
       if (stage > 1) out->norm_tables.push_back(out->chunk_orders.emplace_back(chunk_order(run)));
     }
@@ -121,7 +96,7 @@ std::shared_ptr<ParamStore::Sharding> ParamStore::prepare_sharding(int stage, in
       const OwnerScope scope(owner);
       const Tensor own = owner == Owner::weights ? zeros({elements}, t.dtype(), device_)
                                                  : state_memory(owner, t.dtype(), elements / unit);
-      for (const Run& run : a.runs) {
+      for (const ArenaRun& run : a.runs) {
         const Share mine{run.kept.first / unit, run.kept.last / unit};
         if (mine.size() > 0)
           kernels::copy(part_of(t, mine).view(),
@@ -139,7 +114,7 @@ std::shared_ptr<ParamStore::Sharding> ParamStore::prepare_sharding(int stage, in
     keep(a.ema, Owner::optimizer);
     for (Tensor& t : a.states) keep(t, Owner::optimizer);
     for (Tensor& t : a.scales) keep(t, Owner::optimizer, math::kStateBlock);
-    for (Run& run : a.runs) make_tables(a, run);
+    for (ArenaRun& run : a.runs) make_tables(a, run);
   }
   if (stage > 1) out->buckets = buckets_of(out->arenas, rank);
   out->weights = stage > 2;
@@ -171,7 +146,7 @@ void ParamStore::shard(Sharding& sharding) noexcept {
   for (std::size_t i = 0; i < views_.size(); ++i)
     if (const Ref<Storage>& order = sharding.chunk_orders[i])
       views_[i].chunk_order = static_cast<const std::int64_t*>(order->data());
-  for (Parameter& p : parameters_) {
+  for (StoredParameter& p : parameters_) {
     p.leaf->arena = p.gradient = Tensor();
     if (weights_sharded_ && p.storage->bytes() > 0) p.storage->set_provider(nullptr);
   }
@@ -197,7 +172,7 @@ void ParamStore::gather_bounds(const Tensor& flat, const std::vector<std::int64_
 void ParamStore::gather_weights(const autograd::Peers& peers) const {
   if (weights_sharded_) return;
   for (const Arena& a : arenas_)
-    for (const Run& run : a.runs)
+    for (const ArenaRun& run : a.runs)
       gather_bounds(part_of(a.weight, run.range), from_begin(run.bounds, run.range), peers);
 }
 
@@ -206,7 +181,7 @@ Tensor ParamStore::gather(const Arena& a, const Tensor& kept, std::int64_t unit,
   Tensor whole;
   autograd::on_every_rank(op_.c_str(), &peers,
                           [&] { whole = empty({a.elements / unit}, kept.dtype(), device_); });
-  for (const Run& run : a.runs) {
+  for (const ArenaRun& run : a.runs) {
     const auto in_units = [unit](const Share& s) { return Share{s.first / unit, s.last / unit}; };
     const Tensor mine = part_of(whole, in_units(run.kept));
     if (mine.numel() > 0)
@@ -219,10 +194,10 @@ Tensor ParamStore::gather(const Arena& a, const Tensor& kept, std::int64_t unit,
   return whole;
 }
 
-StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Parameter& p,
+StateEntry ParamStore::entry_of(std::string name, const Arena& a, const StoredParameter& p,
                                 const Tensor& kept, std::int64_t unit,
                                 const autograd::Peers* peers) const {
-  const Run& run = run_of(a, p);
+  const ArenaRun& run = run_of(a, p);
   const std::int64_t begin = p.begin / unit, count = math::ceil_div(p.tensor.numel(), unit);
   const Shape shape = unit == 1 ? p.tensor.shape() : Shape{count};
   const Strides strides = unit == 1 ? p.tensor.strides() : Strides{1};
@@ -273,7 +248,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
 }
 
 StateEntry ParamStore::weight_entry(std::size_t i) const {
-  const Parameter& p = parameters_[i];
+  const StoredParameter& p = parameters_[i];
   std::string name = fmt::format("parameters.{}.weight", i);
   if (!weights_sharded_) return {std::move(name), p.tensor.detach()};
   const Arena& a = arenas_[p.arena];

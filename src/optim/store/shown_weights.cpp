@@ -41,7 +41,7 @@ void ParamStore::Modes::show(bool averaged) {
                                     : "the change back to training weights");
 }
 
-void ParamStore::Modes::adopt(const Parameter& p) const {
+void ParamStore::Modes::adopt(const StoredParameter& p) const {
   const Arena& a = store_.arenas_[p.arena];
   const auto part = [&](const Tensor& t) {
     return t.as_strided({p.tensor.numel()}, {1}, p.begin).mutable_view();

@@ -16,7 +16,7 @@ class ParamStore::Modes final : public autograd::WeightModes {
   /// the set that the capture used.
   void show(bool averaged) override;
   /// Takes over values that were written to parameter p from outside.
-  void adopt(const Parameter& p) const;
+  void adopt(const StoredParameter& p) const;
   /// While on, show() does nothing.
   void keep(bool on) noexcept { kept_ = on; }
 
