@@ -11,95 +11,12 @@
 #include "firn/runtime/rollback.h"
 #include "kernels/copy.h"
 #include "kernels/optim.h"
-#include "optim/exact/exact_step.h"
-#include "optim/store/sharding.h"
 
 namespace firn::optim {
-namespace {
-
-/// Sums every rank's `memory`, and adds this rank's shard of the sum to `kept`.
-void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor& kept,
-                const autograd::Peers& peers, Stream stream) {
-  const std::int64_t whole = b.equal_part * peers.size();
-  if (whole > 0) peers.reduce_scatter(part_of(memory, {0, whole}));
-  if (whole < b.elements()) peers.all_reduce(part_of(memory, {whole, b.elements()}));
-  if (kept.numel() == 0) return;
-  const std::int64_t first = b.bounds[static_cast<std::size_t>(peers.rank())];
-  add_gradient(part_of(memory, {first, first + kept.numel()}), 1, kept, 1, stream);
-}
-
-/// Sums in the order of the ranks, added to the kept shards.
-class SumsOfRanks final : public BucketSums {
- public:
-  SumsOfRanks(OptimizerImpl& step, ShardedStep& ranks) : step_(step), ranks_(ranks) {}
-
-  void begin(std::span<const CycleSums> reported, double unit) override {
-    factor_ = 1;
-    if (!reported.empty()) {  // use one unit for all ranks from now on
-      math::LossSums own = step_.loss_sums();
-      const double of_all = sum_of(reported).unit;
-      ranks_.express_shards(unit, of_all);
-      factor_ = of_all / own.unit;
-      own.unit = of_all;
-      step_.set_loss_sums(own);
-    }
-    kept_ = step_.store.gradients();
-  }
-  void take(const ParamStore::Bucket& bucket, const Tensor& gradients) override {
-    if (!gradients.defined()) return;
-    const Stream stream = step_.store.stream();
-    if (factor_ != 1) scale_gradient(gradients, factor_, stream);
-    add_bucket(bucket, gradients, ParamStore::kept_in(bucket, kept_), ranks_.peers(), stream);
-  }
-  void end() override { kept_.clear(); }
-  math::GradientSummary summarize(const Tensor& of) override {
-    const ParamStore& store = step_.store;
-    math::GradientSummary mine;
-    kernels::optim_summarize(store.memory(), store.update_arenas(), step_.policy, of.view(), mine,
-                             store.stream());
-    return ranks_.exchange().exchange_summary(mine);
-  }
-
- private:
-  OptimizerImpl& step_;
-  ShardedStep& ranks_;
-  double factor_ = 1;
-  std::vector<Tensor> kept_;
-};
-
-/// Sums in the tree of exact mode. In each micro-step a rank computes one chunk or none.
-class SumsInTree final : public BucketSums {
- public:
-  SumsInTree(OptimizerImpl& step, ShardedStep& ranks, ExactSums& tree)
-      : step_(step), ranks_(ranks), tree_(tree) {}
-
-  void begin(std::span<const CycleSums> reported, double) override {
-    const std::vector<CycleSums> none(static_cast<std::size_t>(ranks_.peers().size()));
-    tree_.begin_micro_step(step_.store, reported.empty() ? none : reported);
-  }
-  void take(const ParamStore::Bucket& bucket, const Tensor& gradients) override {
-    tree_.take_bucket(step_.store, bucket, gradients, ranks_.peers());
-  }
-  void end() override { tree_.end_turn(step_.store); }
-  math::GradientSummary summarize(const Tensor&) override {
-    return step_.store.summary_in_order(step_.policy, ranks_.peers());
-  }
-
- private:
-  OptimizerImpl& step_;
-  ShardedStep& ranks_;
-  ExactSums& tree_;
-};
-
-}  // namespace
 
 ShardedStep::ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,
                          std::int64_t number)
-    : ReplicatedStep(of, peers, number), buckets_(of.store) {
-  if (auto* const exact = step.extension->find<ExactStep>())
-    sums_ = std::make_unique<SumsInTree>(step, *this, exact->sums());
-  else
-    sums_ = std::make_unique<SumsOfRanks>(step, *this);
+    : ReplicatedStep(of, peers, number), buckets_(of.store), sums_(make_bucket_sums(of, *this)) {
   const std::vector<std::uint8_t> all(step.store.ledger().size(), 1);
   counted_ = empty({static_cast<std::int64_t>(all.size())}, DType::u8, step.store.device());
   write_bytes(counted_, all.data(), all.size());

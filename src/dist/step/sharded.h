@@ -9,26 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "dist/step/bucket_sums.h"
 #include "dist/step/buckets.h"
 #include "dist/step/gathered.h"
 #include "dist/step/replicated.h"
 
 namespace firn::optim {
-
-/// The sum of all ranks' gradients, bucket by bucket.
-class BucketSums {
- public:
-  virtual ~BucketSums() = default;
-  /// Begins a micro-step of all ranks. `told` has the scalars of each rank, and is empty in a plan.
-  /// The shards kept so far are in `unit`.
-  virtual void begin(std::span<const CycleSums> reported, double unit) = 0;
-  /// Adds up all ranks' gradients of a bucket (undefined: zeros). Each rank keeps its shard.
-  virtual void take(const ParamStore::Bucket& bucket, const Tensor& gradients) = 0;
-  /// Ends the micro-step, after all its buckets.
-  virtual void end() = 0;
-  /// See StepExtension::summarize().
-  virtual math::GradientSummary summarize(const Tensor& of) = 0;
-};
 
 class ShardedStep final : public ReplicatedStep {
  public:

@@ -76,11 +76,13 @@ class ExactSums {
 
   /// Begins a micro-step of all ranks. `sums` has the scalars of each rank's chunk.
   void begin_micro_step(const ParamStore& store, std::span<const CycleSums> sums);
-  /// Exchanges a bucket of this rank's gradient, as GradientBuckets passes it. Every rank receives
-  /// its shard of the gradients of all ranks.
-  void take_bucket(const ParamStore& store, const ParamStore::Bucket& bucket, const Tensor& memory,
-                   const autograd::Peers& peers);
-  /// Ends the micro-step, after all its buckets.
+  /// Returns memory for this rank's shard of the gradient of rank r's chunk, a tensor for each
+  /// arena, which the exchange of gradients fills. Empty: rank r has no chunk in this micro-step.
+  std::span<const Tensor> shard_of(std::size_t r) const noexcept {
+    if (r >= sources_.size()) return {};
+    return sources_[r].place;
+  }
+  /// Ends the micro-step, after all shards were filled.
   void end_turn(const ParamStore& store);
 
   /// Returns for each parameter 1 if a chunk so far has given it a gradient.

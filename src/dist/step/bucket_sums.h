@@ -1,0 +1,34 @@
+// The sums of all ranks' gradients under ZeRO stage 2, bucket by bucket. Each rank keeps its shard
+// of a sum. The order of the additions is that of the ranks, or the tree of exact mode.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "dist/step/exchange.h"
+#include "optim/access.h"
+#include "optim/store/param_store.h"
+
+namespace firn::optim {
+
+class ShardedStep;
+
+class BucketSums {
+ public:
+  virtual ~BucketSums() = default;
+  /// Begins a micro-step of all ranks. `reported` has the scalars of each rank, and is empty in a
+  /// plan. The shards kept so far are in `unit`.
+  virtual void begin(std::span<const CycleSums> reported, double unit) = 0;
+  /// Adds up all ranks' gradients of a bucket (undefined: zeros). Each rank keeps its shard.
+  virtual void take(const ParamStore::Bucket& bucket, const Tensor& gradients) = 0;
+  /// Ends the micro-step, after all its buckets.
+  virtual void end() = 0;
+  /// See StepExtension::summarize().
+  virtual math::GradientSummary summarize(const Tensor& of) = 0;
+};
+
+/// Makes the sums of a step: in the tree if it has exact mode, else in the order of the ranks.
+std::unique_ptr<BucketSums> make_bucket_sums(OptimizerImpl& step, ShardedStep& ranks);
+
+}  // namespace firn::optim
