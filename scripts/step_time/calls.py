@@ -1,4 +1,4 @@
-"""Which calls of a group a training step makes, from the code in src/dist/step, src/optim/store/division.cpp and
+"""Which calls of a group a training step makes, from the code in src/dist/step, src/optim/exact and
 src/dist/parallel. tests/dist/cost_model.py compares them with counted ones."""
 import dataclasses
 
@@ -41,7 +41,7 @@ def arena_elements(numels, size=4):
 
 def buckets_of(numels, size=4, bucket=BUCKET):
     """Elements of the buckets of an arena: whole parameters, up to `bucket` bytes in f32, filled from the back
-    (ParamStore::bucket_ranges)."""
+    (bucket_ranges() of src/dist/step/bucket_layout.cpp)."""
     out = []
     for n in reversed(rooms(numels, size)):
         if out and (out[-1] + n) * 4 <= bucket:
@@ -84,7 +84,7 @@ def even_parts(ranks, elements, weight_size):
 
 
 def gather_parts(ranks, elements, weight_size, size):
-    """All ranks receive all parts of `size` bytes an element (ParamStore::gather_bounds)."""
+    """All ranks receive all parts of `size` bytes an element (gather_bounds() of src/dist/step/shards.cpp)."""
     part, rest = even_parts(ranks, elements, weight_size)
     out = [Call("all_gather", "dp", part, size)] if part else []
     return out + ([Call("broadcast", "dp", rest, size)] if rest else [])
@@ -116,7 +116,7 @@ def reduce_buckets(ranks, buckets, weight_size):
 
 
 def exchange_buckets(ranks, buckets, weight_size, sources):
-    """Every rank gets its part of the buckets of so many ranks that have a chunk (ExactSums::take_bucket). Where
+    """Every rank gets its part of the buckets of so many ranks that have a chunk (SumsInTree). Where
     there are no equal parts, buckets go to all, rank by rank."""
     out = []
     for elements in buckets:

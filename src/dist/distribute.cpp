@@ -20,13 +20,13 @@
 #include "dist/step/model.h"
 #include "dist/step/overlapped.h"
 #include "dist/step/sharded.h"
+#include "dist/step/shards.h"
 #include "dist/transport.h"
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/value_hash.h"
 #include "optim/impl.h"
 #include "optim/report/describe.h"
-#include "optim/store/sharding.h"
 
 namespace firn::dist {
 namespace {
@@ -279,13 +279,14 @@ std::unique_ptr<optim::ReplicatedStep> step_with(optim::OptimizerImpl& impl,
                                                  const std::shared_ptr<const GroupPeers>& copies,
                                                  const std::shared_ptr<const GroupPeers>& model,
                                                  int zero, std::int64_t number) {
-  std::shared_ptr<optim::ParamStore::Sharding> sharding;
+  std::shared_ptr<optim::ParamStore::Shards> shards;
   if (zero > 0 && copies->size() > 1)
     autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), model.get()}, [&] {
-      sharding = impl.store.prepare_sharding(zero, copies->rank(), copies->size());
+      shards = impl.store.prepare_shards(
+          optim::plan_shards(impl.store, zero, copies->rank(), copies->size()));
     });
-  if (sharding) impl.store.shard(*sharding);
-  sharding.reset();
+  if (shards) impl.store.shard(*shards);
+  shards.reset();
   if (impl.store.gradients_sharded())
     return std::make_unique<optim::ShardedStep>(impl, copies, number);
   if (copies->overlaps()) return std::make_unique<optim::OverlappedStep>(impl, copies, number);

@@ -13,7 +13,11 @@ std::vector<Tensor> ema(const Optimizer& optimizer) try {
   const auto& impl = OptimizerAccess::impl(optimizer);
   FIRN_CHECK(impl.options.ema > 0, impl.store.op(), "set StepOptions::ema",
              "no moving averages are kept");
-  return impl.store.averages(impl.extension->copies());
+  const std::vector<Tensor> arenas = impl.extension->gather_arenas(impl.store.averages(), true);
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < impl.store.places().size(); ++i)
+    out.push_back(impl.store.part_in(arenas, i));
+  return out;
 }
 FIRN_OUT_OF_MEMORY("the averages of weights")
 

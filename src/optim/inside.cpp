@@ -52,7 +52,7 @@ SavedState state_to_save(Optimizer& optimizer, bool of_all, const char* op,
   FIRN_CHECK(thread_context.cycle != &impl, op, "save and load when it has returned",
              "a backward() of the optimizer \"{}\" is running", part);
   SavedState out;
-  out.entries = of_all ? std::exchange(impl.state_of_all, {}) : state_of(impl, nullptr);
+  out.entries = of_all ? std::exchange(impl.state_of_all, {}) : state_of(impl);
   if (!of_all)
     for (StateEntry& e : impl.extension->entries_in_file()) out.entries.push_back(std::move(e));
   out.not_saved = why_not_saved(impl);

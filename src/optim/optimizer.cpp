@@ -153,7 +153,7 @@ std::vector<NamedState> Optimizer::state() const try {
   FIRN_CHECK(!i.store.sharded(), i.store.op(), "io::save_run() saves all of it",
              "each rank has a part of the state alone");
   std::vector<NamedState> out;
-  for (StateEntry& e : state_of(i, nullptr)) out.push_back({e.name, e.tensor});
+  for (StateEntry& e : state_of(i)) out.push_back({e.name, e.tensor});
   return out;
 }
 FIRN_OUT_OF_MEMORY("the optimizer's state")

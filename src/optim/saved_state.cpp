@@ -58,12 +58,12 @@ void adopt_state(OptimizerImpl& impl) {
   if (adopted) impl.extension->state_adopted();
 }
 
-std::vector<StateEntry> state_of(OptimizerImpl& impl, const autograd::Peers* peers) {
+std::vector<StateEntry> state_of(OptimizerImpl& impl) {
   impl.store.show_training_weights();
   adopt_gradients(impl);
   impl.store.ledger().report_to_device(impl.store.memory(), impl.store.stream());
   impl.extension->take_over_weights();
-  auto out = impl.store.state(peers, !impl.extension->in_batch().random);
+  auto out = impl.store.state(!impl.extension->in_batch().random);
   out.push_back({"cycle", impl.progress_memory});
   out.push_back({"kind", impl.kind_memory});
   impl.extension->extend_state(out);
@@ -73,8 +73,9 @@ std::vector<StateEntry> state_of(OptimizerImpl& impl, const autograd::Peers* pee
 void gather_state(OptimizerImpl& impl) {
   const autograd::Peers* const peers = runtime::dry_run() ? nullptr : impl.extension->copies();
   // Make sure that all ranks have memory for the part that needs no exchange.
-  autograd::on_every_rank(impl.store.op().c_str(), peers, [&] { state_of(impl, nullptr); });
-  auto out = state_of(impl, peers);
+  autograd::on_every_rank(impl.store.op().c_str(), peers, [&] { state_of(impl); });
+  auto out = state_of(impl);
+  if (peers) impl.extension->gather_entries(out);
   impl.extension->add_cycle_of_all(out);
   impl.state_of_all = std::move(out);
 }

@@ -5,15 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "autograd/peers.h"
 #include "optim/access.h"
 #include "optim/store/state_entry.h"
 
 namespace firn::optim {
 
 /// Returns ParamStore::state(), the host's position in the cycle, the kind of the optimizer, and
-/// the entries of extensions. ParamStore::state() explains `peers`.
-std::vector<StateEntry> state_of(OptimizerImpl& impl, const autograd::Peers* peers);
+/// the entries of extensions.
+std::vector<StateEntry> state_of(OptimizerImpl& impl);
 /// Sets `impl.state_of_all` on rank 0 to the state with the cycle of all ranks. All ranks make this
 /// call. If it throws on one, it throws on all.
 void gather_state(OptimizerImpl& impl);

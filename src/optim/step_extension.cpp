@@ -177,6 +177,12 @@ void StepExtension::extend_state(std::vector<StateEntry>& state) {
 std::vector<StateEntry> StepExtension::entries_in_file() {
   return next_ ? next_->entries_in_file() : std::vector<StateEntry>();
 }
+void StepExtension::gather_entries(std::vector<StateEntry>& state) {
+  if (next_) next_->gather_entries(state);
+}
+std::vector<Tensor> StepExtension::gather_arenas(std::vector<Tensor> parts, bool to_all) {
+  return next_ ? next_->gather_arenas(std::move(parts), to_all) : parts;
+}
 void StepExtension::add_cycle_of_all(std::vector<StateEntry>& state) {
   if (next_) next_->add_cycle_of_all(state);
 }

@@ -163,6 +163,12 @@ class StepExtension {
   virtual void extend_state(std::vector<StateEntry>& state);
   /// Returns entries that a file of save_run() may have besides the state.
   virtual std::vector<StateEntry> entries_in_file();
+  /// Gathers the entries of `state` that have parts_in_memory: rank 0 gets whole tensors. All ranks
+  /// make this call.
+  virtual void gather_entries(std::vector<StateEntry>& state);
+  /// Returns whole arenas, of which this rank has `parts`. All ranks make this call. Unless
+  /// `to_all`, ranks other than 0 get an empty list.
+  virtual std::vector<Tensor> gather_arenas(std::vector<Tensor> parts, bool to_all);
   /// Puts the cycle of all ranks into `state`. All ranks make this call.
   virtual void add_cycle_of_all(std::vector<StateEntry>& state);
   /// Says why the cycle cannot be saved. Empty if it can.

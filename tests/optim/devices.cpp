@@ -95,7 +95,7 @@ class Twin {
   }
   std::vector<optim::NamedState> state() {
     std::vector<optim::NamedState> out;
-    for (const auto& e : store_.state(nullptr)) out.push_back({e.name, e.tensor});
+    for (const auto& e : store_.state()) out.push_back({e.name, e.tensor});
     return out;
   }
   math::StepOutcome seen() const { return store_.last_seen(); }

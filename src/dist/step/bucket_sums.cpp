@@ -4,13 +4,13 @@
 #include "kernels/copy.h"
 #include "kernels/optim.h"
 #include "optim/exact/exact_step.h"
-#include "optim/store/sharding.h"
+#include "optim/store/flat.h"
 
 namespace firn::optim {
 namespace {
 
 /// Sums every rank's `memory`, and adds this rank's shard of the sum to `kept`.
-void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor& kept,
+void add_bucket(const Bucket& b, const Tensor& memory, const Tensor& kept,
                 const autograd::Peers& peers, Stream stream) {
   const std::int64_t whole = b.equal_part * peers.size();
   if (whole > 0) peers.reduce_scatter(part_of(memory, {0, whole}));
@@ -37,11 +37,11 @@ class SumsOfRanks final : public BucketSums {
     }
     kept_ = step_.store.gradients();
   }
-  void take(const ParamStore::Bucket& bucket, const Tensor& gradients) override {
+  void take(const Bucket& bucket, const Tensor& gradients) override {
     if (!gradients.defined()) return;
     const Stream stream = step_.store.stream();
     if (factor_ != 1) scale_gradient(gradients, factor_, stream);
-    add_bucket(bucket, gradients, ParamStore::kept_in(bucket, kept_), ranks_.peers(), stream);
+    add_bucket(bucket, gradients, bucket.kept_in(kept_), ranks_.peers(), stream);
   }
   void end() override { kept_.clear(); }
   math::GradientSummary summarize(const Tensor& of) override {
@@ -69,29 +69,29 @@ class SumsInTree final : public BucketSums {
     const std::vector<CycleSums> none(static_cast<std::size_t>(ranks_.peers().size()));
     tree_.begin_micro_step(step_.store, reported.empty() ? none : reported);
   }
-  void take(const ParamStore::Bucket& bucket, const Tensor& gradients) override {
+  void take(const Bucket& bucket, const Tensor& gradients) override {
     if (!gradients.defined()) return zero(bucket);
     bucket.equal_part > 0 ? take_shards(bucket, gradients) : take_parameters(bucket, gradients);
   }
   void end() override { tree_.end_turn(step_.store); }
   math::GradientSummary summarize(const Tensor&) override {
-    return step_.store.summary_in_order(step_.policy, ranks_.peers());
+    return ranks_.layout().summary_in_order(step_.policy, ranks_.peers());
   }
 
  private:
   std::size_t rank() const noexcept { return static_cast<std::size_t>(ranks_.peers().rank()); }
   std::size_t ranks() const noexcept { return static_cast<std::size_t>(ranks_.peers().size()); }
-  void zero(const ParamStore::Bucket& bucket) const {
+  void zero(const Bucket& bucket) const {
     for (std::size_t r = 0; r < ranks(); ++r) {
       const auto place = tree_.shard_of(r);
       if (place.empty() || bucket.kept.size() == 0) continue;
-      const Tensor part = ParamStore::kept_in(bucket, place);
+      const Tensor part = bucket.kept_in(place);
       zero_bytes(part.impl()->data(), part.device(), part.bytes());
     }
   }
   /// Copies `count` elements from `first` on to `at` in the shard of rank r's gradient, if that
   /// rank computes a chunk.
-  void keep(std::size_t r, const ParamStore::Bucket& bucket, const Tensor& from, std::int64_t first,
+  void keep(std::size_t r, const Bucket& bucket, const Tensor& from, std::int64_t first,
             std::int64_t at, std::int64_t count) const {
     const auto place = tree_.shard_of(r);
     if (place.empty() || count == 0) return;
@@ -100,7 +100,7 @@ class SumsInTree final : public BucketSums {
                   step_.store.stream());
   }
   /// Takes a bucket whose shards consist of whole parameters: one rank's gradients after another.
-  void take_parameters(const ParamStore::Bucket& bucket, const Tensor& mine) const {
+  void take_parameters(const Bucket& bucket, const Tensor& mine) const {
     const std::int64_t first = bucket.bounds[rank()];
     const Tensor other = empty(mine.shape(), mine.dtype(), mine.device());
     for (std::size_t r = 0; r < ranks(); ++r) {
@@ -111,7 +111,7 @@ class SumsInTree final : public BucketSums {
     }
   }
   /// Takes a bucket with equal shards, and what is left over for the last rank.
-  void take_shards(const ParamStore::Bucket& bucket, const Tensor& mine) const {
+  void take_shards(const Bucket& bucket, const Tensor& mine) const {
     const OwnerScope owner(Owner::gradients);
     const auto all = static_cast<std::int64_t>(ranks());
     const std::int64_t part = bucket.equal_part, rest = bucket.elements() - all * part;

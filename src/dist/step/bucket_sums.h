@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "dist/step/bucket_layout.h"
 #include "dist/step/exchange.h"
 #include "optim/access.h"
-#include "optim/store/param_store.h"
 
 namespace firn::optim {
 
@@ -21,7 +21,7 @@ class BucketSums {
   /// plan. The shards kept so far are in `unit`.
   virtual void begin(std::span<const CycleSums> reported, double unit) = 0;
   /// Adds up all ranks' gradients of a bucket (undefined: zeros). Each rank keeps its shard.
-  virtual void take(const ParamStore::Bucket& bucket, const Tensor& gradients) = 0;
+  virtual void take(const Bucket& bucket, const Tensor& gradients) = 0;
   /// Ends the micro-step, after all its buckets.
   virtual void end() = 0;
   /// See StepExtension::summarize().

@@ -6,8 +6,9 @@
 
 namespace firn::optim {
 
-GradientBuckets::GradientBuckets(ParamStore& store) : store_(store) {
-  const auto& buckets = store_.buckets();
+GradientBuckets::GradientBuckets(const BucketLayout& layout)
+    : layout_(layout), store_(layout.store()) {
+  const auto& buckets = layout_.buckets();
   bucket_of_.resize(store_.ledger().size());
   for (std::size_t b = 0; b < buckets.size(); ++b)
     for (const std::size_t i : buckets[b].parameters) {
@@ -37,7 +38,7 @@ std::vector<std::uint8_t> GradientBuckets::expect(const Tensor& output) {
 }
 
 void GradientBuckets::begin_pass(std::span<const std::uint8_t> expected, Take take) {
-  const auto& buckets = store_.buckets();
+  const auto& buckets = layout_.buckets();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     open_[b] = any_[b] = 0;
     for (const std::size_t i : buckets[b].parameters) {
@@ -75,10 +76,10 @@ void GradientBuckets::begin(autograd::Leaf& leaf) {
              "the gradient of {} was exchanged already, and a backward() inside of a hook or of a "
              "custom function adds to it",
              store_.label(i));
-  const ParamStore::Bucket& bucket = store_.buckets()[b];
-  memory_[b] = store_.bucket_memory(bucket);
+  const Bucket& bucket = layout_.buckets()[b];
+  memory_[b] = layout_.gradient_memory(bucket);
   for (const std::size_t other : bucket.parameters)
-    store_.leaf(other).arena = store_.gradient_in(bucket, memory_[b], other);
+    store_.leaf(other).arena = layout_.gradient_in(bucket, memory_[b], other);
 }
 
 void GradientBuckets::finish(autograd::Leaf& leaf) {
@@ -89,9 +90,9 @@ void GradientBuckets::finish(autograd::Leaf& leaf) {
 
 void GradientBuckets::exchange_next() {
   const std::size_t b = next_++;
-  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  const Bucket& bucket = layout_.buckets()[b];
   lost_ = true;  // if it throws, the other ranks are at another point
-  if (any_[b] && !memory_[b].defined()) memory_[b] = store_.bucket_memory(bucket);
+  if (any_[b] && !memory_[b].defined()) memory_[b] = layout_.gradient_memory(bucket);
   const Tensor memory = memory_[b];
   take_back(b);
   take_(bucket, memory);
@@ -99,7 +100,7 @@ void GradientBuckets::exchange_next() {
 }
 
 void GradientBuckets::take_back(std::size_t b) noexcept {
-  for (const std::size_t i : store_.buckets()[b].parameters) store_.leaf(i).arena = Tensor();
+  for (const std::size_t i : layout_.buckets()[b].parameters) store_.leaf(i).arena = Tensor();
   memory_[b] = Tensor();
 }
 

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "autograd/node.h"
-#include "optim/store/param_store.h"
+#include "dist/step/bucket_layout.h"
 
 namespace firn::optim {
 
 class GradientBuckets final : public autograd::Collector {
  public:
   /// From now on the parameters' leaves get their gradient memory from this object.
-  explicit GradientBuckets(ParamStore& store);
+  explicit GradientBuckets(const BucketLayout& layout);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
@@ -28,7 +28,7 @@ class GradientBuckets final : public autograd::Collector {
 
   /// Takes the gradients of a bucket, which are zeros where this rank's pass has added nothing.
   /// `memory` is undefined if no rank's pass may reach the bucket. All ranks make this call.
-  using Take = std::function<void(const ParamStore::Bucket& bucket, const Tensor& memory)>;
+  using Take = std::function<void(const Bucket& bucket, const Tensor& memory)>;
   /// Begins a pass on all ranks. `expected` marks the parameters that may get gradients on any
   /// rank.
   void begin_pass(std::span<const std::uint8_t> expected, Take take);
@@ -50,7 +50,8 @@ class GradientBuckets final : public autograd::Collector {
   /// Takes the memory away from the bucket's leaves.
   void take_back(std::size_t bucket) noexcept;
 
-  ParamStore& store_;
+  const BucketLayout& layout_;
+  const ParamStore& store_;
   std::unordered_map<const autograd::Leaf*, std::size_t> parameters_;
   std::vector<std::size_t> bucket_of_;  ///< bucket of each parameter
   // State of the pass under way:

@@ -4,26 +4,31 @@
 #include <exception>
 #include <utility>
 
+#include "dist/step/shards.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/thread_context.h"
 #include "kernels/copy.h"
-#include "optim/store/sharding.h"
+#include "optim/store/flat.h"
 
 namespace firn::optim {
 namespace {
 
 /// Returns this rank's shard in a bucket's buffer.
-Tensor own_part(const ParamStore::Bucket& b, const Tensor& memory, int rank) {
+Tensor own_part(const Bucket& b, const Tensor& memory, int rank) {
   const std::int64_t first = b.bounds[static_cast<std::size_t>(rank)];
   return part_of(memory, {first, first + b.kept.size()});
 }
 
 }  // namespace
 
-WeightGatherer::WeightGatherer(const ParamStore& store,
+WeightGatherer::WeightGatherer(const BucketLayout& layout,
                                std::shared_ptr<const autograd::Peers> peers, Agree agree, Fail fail)
-    : store_(store), peers_(std::move(peers)), agree_(std::move(agree)), fail_(std::move(fail)) {
-  const auto& buckets = store_.buckets();
+    : layout_(layout),
+      store_(layout.store()),
+      peers_(std::move(peers)),
+      agree_(std::move(agree)),
+      fail_(std::move(fail)) {
+  const auto& buckets = layout_.buckets();
   states_.resize(buckets.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     states_[b].versions.resize(buckets[b].parameters.size());
@@ -50,31 +55,31 @@ void WeightGatherer::fetch(Storage& storage) {
 
 void WeightGatherer::bring(std::size_t b) {
   const runtime::DoNotSkip really;
-  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  const Bucket& bucket = layout_.buckets()[b];
   if (holds_ == 0)
     for (GatherState& other : states_)
       if (!other.here) other.memory = Tensor();
   Tensor memory = take_ahead(b);
   if (!memory.defined()) {
     memory = prepare(b);
-    ParamStore::gather_bounds(memory, bucket.bounds, *peers_);
+    gather_bounds(memory, bucket.bounds, *peers_);
   }
   states_[b].memory = memory;
   if (peers_->overlaps()) look_ahead(b);
 }
 
 Tensor WeightGatherer::prepare(std::size_t b) {
-  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  const Bucket& bucket = layout_.buckets()[b];
   Tensor memory;
   try {
-    memory = store_.weight_memory(bucket);
+    memory = layout_.weight_memory(bucket);
   } catch (...) {  // the others learn of it at their next exchange
     fail_(std::current_exception());
     throw;
   }
   if (!runtime::dry_run()) agree_(b);
   if (bucket.kept.size() > 0)
-    kernels::copy(store_.kept_weight(bucket).view(),
+    kernels::copy(layout_.kept_weight(bucket).view(),
                   own_part(bucket, memory, peers_->rank()).mutable_view(), store_.stream());
   return memory;
 }
@@ -101,10 +106,8 @@ void WeightGatherer::look_ahead(std::size_t b) {
   if (states_[next].memory.defined()) return;
   f.memory = prepare(next);
   f.ahead = next;
-  peers_->begin(
-      [memory = f.memory, bounds = store_.buckets()[next].bounds](const autograd::Peers& peers) {
-        ParamStore::gather_bounds(memory, bounds, peers);
-      });
+  peers_->begin([memory = f.memory, bounds = layout_.buckets()[next].bounds](
+                    const autograd::Peers& peers) { gather_bounds(memory, bounds, peers); });
 }
 
 void WeightGatherer::end_step() noexcept {
@@ -115,12 +118,12 @@ void WeightGatherer::end_step() noexcept {
 
 void WeightGatherer::give(std::size_t b) noexcept {
   GatherState& state = states_[b];
-  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  const Bucket& bucket = layout_.buckets()[b];
   for (std::size_t j = 0; j < bucket.parameters.size(); ++j) {
     const std::size_t i = bucket.parameters[j];
     Storage& weight = store_.weight(i);
     if (weight.bytes() == 0) continue;
-    weight.come(state.memory.storage(), store_.weight_offset(bucket, i));
+    weight.come(state.memory.storage(), layout_.weight_offset(bucket, i));
     state.versions[j] = weight.version();
   }
   state.here = true;
@@ -129,7 +132,7 @@ void WeightGatherer::give(std::size_t b) noexcept {
 
 void WeightGatherer::keep_writes(std::size_t b) {
   GatherState& state = states_[b];
-  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  const Bucket& bucket = layout_.buckets()[b];
   const auto version = [&](std::size_t j) { return store_.weight(bucket.parameters[j]).version(); };
   bool written = false;
   for (std::size_t j = 0; j < bucket.parameters.size(); ++j)
@@ -137,7 +140,7 @@ void WeightGatherer::keep_writes(std::size_t b) {
   if (!written) return;
   if (bucket.kept.size() > 0)
     kernels::copy(own_part(bucket, state.memory, peers_->rank()).view(),
-                  store_.kept_weight(bucket).mutable_view(), store_.stream());
+                  layout_.kept_weight(bucket).mutable_view(), store_.stream());
   for (std::size_t j = 0; j < bucket.parameters.size(); ++j) state.versions[j] = version(j);
 }
 
@@ -148,7 +151,7 @@ void WeightGatherer::keep_writes() {
 }
 
 void WeightGatherer::take_back(std::size_t b) noexcept {
-  for (const std::size_t i : store_.buckets()[b].parameters)
+  for (const std::size_t i : layout_.buckets()[b].parameters)
     if (store_.weight(i).bytes() > 0) store_.weight(i).go();
   states_[b].here = false;
 }

@@ -15,8 +15,8 @@
 
 #include "autograd/peers.h"
 #include "autograd/reading.h"
+#include "dist/step/bucket_layout.h"
 #include "firn/runtime/storage.h"
-#include "optim/store/param_store.h"
 
 namespace firn::optim {
 
@@ -28,8 +28,8 @@ class WeightGatherer final : public StorageProvider, public autograd::ScopeListe
   using Fail = std::function<void(const std::exception_ptr& failure)>;
   /// From now on this object provides the weights' memory. It is notified when scopes of this
   /// thread end.
-  WeightGatherer(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Agree agree,
-                 Fail fail);
+  WeightGatherer(const BucketLayout& layout, std::shared_ptr<const autograd::Peers> peers,
+                 Agree agree, Fail fail);
   /// Takes the memory of all weights away.
   ~WeightGatherer();
   WeightGatherer(const WeightGatherer&) = delete;
@@ -83,6 +83,7 @@ class WeightGatherer final : public StorageProvider, public autograd::ScopeListe
   /// Makes a plan of a step restore everything at its end.
   void keep_if_planned();
 
+  const BucketLayout& layout_;
   const ParamStore& store_;
   std::shared_ptr<const autograd::Peers> peers_;
   Agree agree_;

@@ -10,7 +10,7 @@
 namespace firn::optim {
 
 OverlappedSums::OverlappedSums(ParamStore& store, const autograd::Peers& peers)
-    : store_(store), peers_(peers), pieces_(store.gradient_pieces()), open_(pieces_.size()) {
+    : store_(store), peers_(peers), pieces_(pieces_of(store)), open_(pieces_.size()) {
   for (std::size_t p = 0; p < pieces_.size(); ++p)
     for (const std::size_t i : pieces_[p].parameters) {
       piece_of_.emplace(&store_.leaf(i), p);
@@ -54,7 +54,7 @@ void OverlappedSums::finish(autograd::Leaf& leaf) {
 }
 
 void OverlappedSums::exchange_next() {
-  const ParamStore::Bucket& piece = pieces_[next_++];
+  const Bucket& piece = pieces_[next_++];
   GradientLedger& ledger = store_.ledger();
   for (const std::size_t i : piece.parameters) {
     if (ledger.received(i)) continue;
@@ -62,7 +62,7 @@ void OverlappedSums::exchange_next() {
     zero_bytes(gradient.impl()->data(), gradient.device(), gradient.bytes());
     ledger.spoil(i);  // other ranks may have some
   }
-  const Tensor sum = store_.gradient_of(piece);
+  const Tensor sum = part_of(store_.layout()[piece.arena].grad, piece.range);
   if (factor_ != 1) scale_gradient(sum, factor_, store_.stream());
   peers_.begin_all_reduce(sum);
 }

@@ -9,8 +9,8 @@
 
 #include "autograd/node.h"
 #include "autograd/peers.h"
+#include "dist/step/bucket_layout.h"
 #include "dist/step/replicated.h"
-#include "optim/store/param_store.h"
 
 namespace firn::optim {
 
@@ -35,7 +35,7 @@ class OverlappedSums final : public autograd::Collector {
 
   ParamStore& store_;
   const autograd::Peers& peers_;
-  const std::vector<ParamStore::Bucket> pieces_;
+  const std::vector<Bucket> pieces_;
   std::unordered_map<const autograd::Leaf*, std::size_t> piece_of_;
   // State of the pass under way:
   std::vector<std::int64_t> open_;  ///< leaves of each piece that still expect gradients

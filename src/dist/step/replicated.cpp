@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "dist/step/shards.h"
+#include "kernels/copy.h"
 
 namespace firn::optim {
 
@@ -211,7 +213,7 @@ void ReplicatedStep::publish_weights() {
   if (!store.sharded() || runtime::dry_run()) return;
   if (store.read_state().last.status != math::StepStatus::applied) return;
   const Phase before = std::exchange(step.now.phase, Phase::publishing);
-  store.gather_weights(peers());
+  gather_weights(store, peers());
   wait_for_exchange();
   step.now.phase = before;
 }
@@ -283,6 +285,35 @@ std::string ReplicatedStep::why_not_saved() const {
   return StepExtension::why_not_saved();
 }
 
+void ReplicatedStep::gather_entries(std::vector<StateEntry>& state) {
+  const ParamStore& store = step.store;
+  for (StateEntry& e : state) {
+    const TensorParts mine = std::exchange(e.parts_in_memory, {});
+    if (!mine.any()) continue;
+    Tensor flat;
+    autograd::on_every_rank(store.op().c_str(), &peers(), [&] {
+      flat = empty({mine.bounds.back()}, mine.part.dtype(), store.device());
+    });
+    const auto rank = static_cast<std::size_t>(peers().rank());
+    if (mine.part.numel() > 0)
+      kernels::copy(mine.part.view(),
+                    part_of(flat, {mine.bounds[rank], mine.bounds[rank + 1]}).mutable_view(),
+                    store.stream());
+    gather_bounds(flat, mine.bounds, peers());
+    if (rank == 0) e.tensor = flat.as_strided(e.tensor.shape(), e.strides);
+  }
+}
+
+std::vector<Tensor> ReplicatedStep::gather_arenas(std::vector<Tensor> parts, bool to_all) {
+  if (!step.store.sharded()) return parts;
+  for (std::size_t a = 0; a < parts.size(); ++a) {
+    if (parts[a].defined()) parts[a] = gather_arena(step.store, a, parts[a], peers());
+    if (!to_all && peers().rank() != 0) parts[a] = Tensor();
+  }
+  if (!to_all && peers().rank() != 0) parts.clear();
+  return parts;
+}
+
 void ReplicatedStep::add_cycle_of_all(std::vector<StateEntry>& state) {
   if (alone() || runtime::dry_run()) return;
   std::vector<std::uint8_t> received;
@@ -323,8 +354,7 @@ void ReplicatedStep::add_cycle_so_far(std::vector<StateEntry>& state,
     if (e.name == "touched") e.tensor = touched;
     if (e.name == "step_state") e.tensor = step_state;
     if (e.name == "cycle") e.tensor = progress;
-    if (!sharded && e.name.ends_with(".gradient"))
-      e.tensor = store.gradient_in(gradients, parameter++);
+    if (!sharded && e.name.ends_with(".gradient")) e.tensor = store.part_in(gradients, parameter++);
   }
 }
 

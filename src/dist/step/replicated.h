@@ -47,6 +47,8 @@ class ReplicatedStep : public StepExtension {
   void announce(Event event, std::vector<std::uint8_t>& received) override;
   void end_exchange() override;
   void state_adopted() override;
+  void gather_entries(std::vector<StateEntry>& state) override;
+  std::vector<Tensor> gather_arenas(std::vector<Tensor> parts, bool to_all) override;
   void add_cycle_of_all(std::vector<StateEntry>& state) override;
   std::string why_not_saved() const override;
   std::function<void()> keep() override;

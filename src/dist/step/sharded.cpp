@@ -16,15 +16,17 @@ namespace firn::optim {
 
 ShardedStep::ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,
                          std::int64_t number)
-    : ReplicatedStep(of, peers, number), buckets_(of.store), sums_(make_bucket_sums(of, *this)) {
+    : ReplicatedStep(of, peers, number),
+      layout_(of.store, this->peers().rank()),
+      buckets_(layout_),
+      sums_(make_bucket_sums(of, *this)) {
   const std::vector<std::uint8_t> all(step.store.ledger().size(), 1);
   counted_ = empty({static_cast<std::int64_t>(all.size())}, DType::u8, step.store.device());
   write_bytes(counted_, all.data(), all.size());
   step.now.parts_held = false;
   if (!step.store.weights_sharded()) return;
   weights_ = std::make_unique<WeightGatherer>(
-      step.store, std::move(peers),
-      [this](std::size_t bucket) { agree(CyclePlace::weights, bucket); },
+      layout_, std::move(peers), [this](std::size_t bucket) { agree(CyclePlace::weights, bucket); },
       [this](const std::exception_ptr& failure) {
         await_failure();  // outside of a cycle too
         report_failure(failure);
@@ -78,10 +80,9 @@ std::vector<CycleSums> ShardedStep::exchange_of_pass(std::vector<std::uint8_t>& 
   return out;
 }
 
-void ShardedStep::exchange_bucket(const ParamStore::Bucket& bucket, const Tensor& memory,
-                                  bool of_others) {
+void ShardedStep::exchange_bucket(const Bucket& bucket, const Tensor& memory, bool of_others) {
   if (weights_)
-    agree(CyclePlace::bucket, static_cast<std::size_t>(&bucket - step.store.buckets().data()));
+    agree(CyclePlace::bucket, static_cast<std::size_t>(&bucket - layout_.buckets().data()));
   if (of_others && memory.defined())
     zero_bytes(memory.impl()->data(), memory.device(), memory.bytes());
   sums_->take(bucket, memory);
@@ -98,7 +99,7 @@ void ShardedStep::run_with_others(const Tensor& output, double unit,
   sums_->begin(exchange_of_pass(expected), unit);
   std::exception_ptr failure;
   try {
-    buckets_.begin_pass(expected, [&](const ParamStore::Bucket& b, const Tensor& memory) {
+    buckets_.begin_pass(expected, [&](const Bucket& b, const Tensor& memory) {
       exchange_bucket(b, memory, of_others);
     });
     if (pass) pass();

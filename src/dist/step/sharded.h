@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "dist/step/bucket_layout.h"
 #include "dist/step/bucket_sums.h"
 #include "dist/step/buckets.h"
 #include "dist/step/gathered.h"
@@ -18,12 +19,13 @@ namespace firn::optim {
 
 class ShardedStep final : public ReplicatedStep {
  public:
-  /// The store must have sharded its state.
+  /// The store must have sharded its gradients.
   ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers, std::int64_t number);
 
   /// Converts the kept shards to another unit, or zeroes them if they hold nothing of this cycle.
   void express_shards(double from, double to);
   const RankExchange& exchange() const noexcept { return ReplicatedStep::exchange(); }
+  const BucketLayout& layout() const noexcept { return layout_; }
 
   void run_pass(const Pass& pass) override;
   void idle_micro_step() override;
@@ -53,13 +55,14 @@ class ShardedStep final : public ReplicatedStep {
   /// Exchanges the records of this micro-step. Returns each rank's sums; `expected` becomes 1 where
   /// any rank's is.
   std::vector<CycleSums> exchange_of_pass(std::vector<std::uint8_t>& expected);
-  void exchange_bucket(const ParamStore::Bucket& bucket, const Tensor& memory, bool of_others);
+  void exchange_bucket(const Bucket& bucket, const Tensor& memory, bool of_others);
   /// Ends the exchanges of a pass. `failure` is this rank's failure in it, or null.
   void end_exchanges(const std::exception_ptr& failure);
   /// With sharded weights, compares the next exchange with the other ranks'. Throws on all ranks if
   /// one has failed.
   void agree(CyclePlace place, std::size_t what = 0);
 
+  const BucketLayout layout_;
   GradientBuckets buckets_;
   std::unique_ptr<BucketSums> sums_;
   std::unique_ptr<WeightGatherer> weights_;  ///< null: weights are not sharded

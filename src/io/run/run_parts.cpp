@@ -99,20 +99,20 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   for (const auto& e : state)
     if (e.name == "touched") touched = e.tensor.to_vector<std::uint8_t>();
   std::int64_t parameter = -1;
-  for (const auto& [name, t, prepare, any_rows, parts] : state) {
-    RunSlot slot{join(prefix, name), t, prepare};
-    slot.any_rows = any_rows;
-    slot.parts = parts;
-    if (name.ends_with(".weight")) {
+  for (const optim::StateEntry& e : state) {
+    RunSlot slot{join(prefix, e.name), e.tensor, e.prepare};
+    slot.any_rows = e.any_rows;
+    slot.parts = e.parts;
+    if (e.name.ends_with(".weight")) {
       ++parameter;
       slot.is_weight = true;
     }
-    if (name.ends_with(".gradient")) {
+    if (e.name.ends_with(".gradient")) {
       slot.needed_by = touched_name;
       slot.index = parameter;
       slot.left_out = !touched[static_cast<std::size_t>(parameter)];
     }
-    if (name == "kind") slot.text = RunSlot::Text::must_agree;
+    if (e.name == "kind") slot.text = RunSlot::Text::must_agree;
     out.push_back(std::move(slot));
   }
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),

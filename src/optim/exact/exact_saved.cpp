@@ -44,12 +44,12 @@ Tensor bytes_of(const void* from, std::size_t bytes) {
 
 ExactSums::Partial ExactSums::collect(const ParamStore& store, std::int64_t samples,
                                       const std::vector<std::uint8_t>& received,
-                                      const autograd::Peers* peers) {
+                                      const autograd::Peers* peers, const Gather& gather) {
   const bool parts = peers && store.gradients_sharded();
   if (loaded_) {
     Partial whole = *loaded_;
     for (Node& node : whole.nodes)
-      if (parts) node.gradients = store.gather_parts(node.gradients, *peers);
+      if (parts) node.gradients = gather(node.gradients);
     return whole;
   }
   next(store);
@@ -57,7 +57,7 @@ ExactSums::Partial ExactSums::collect(const ParamStore& store, std::int64_t samp
   if (parts) {
     for (const Source& source : sources_)
       for (const auto& entry : source.stack.entries()) {
-        std::vector<Tensor> whole = store.gather_parts(entry.value.gradients, *peers);
+        std::vector<Tensor> whole = gather(entry.value.gradients);
         if (!whole.empty()) out.nodes.push_back({entry.range, entry.value.sums, std::move(whole)});
       }
     return out;
@@ -222,7 +222,12 @@ void ExactStep::add_cycle_of_all(std::vector<StateEntry>& state) {
     received = sums_.loaded() ? sums_.loaded()->received : sums_.received();
   });
   if (!runtime::dry_run()) announce(Event::save, received);
-  const ExactSums::Partial partial = sums_.collect(step.store, step.call.batch, received, peers);
+  const auto gather = [this](const std::vector<Tensor>& shards) {
+    const OwnerScope owner(Owner::gradients);
+    return gather_arenas(shards, false);
+  };
+  const ExactSums::Partial partial =
+      sums_.collect(step.store, step.call.batch, received, peers, gather);
   autograd::on_every_rank(op.c_str(), peers, [&] { add_batch(state, partial); });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -97,9 +98,12 @@ class ExactSums {
   // ---- Batches that are saved half-way (exact_saved.cpp) ----
 
   /// Collects the results of all ranks for a batch of `samples` samples, on rank 0; others get no
-  /// nodes. All ranks make this call. `received` is the combined one of all ranks.
+  /// nodes. All ranks make this call. `received` is the combined one of all ranks. `gather` returns
+  /// the whole arenas of shards on rank 0, and an empty list on other ranks.
+  using Gather = std::function<std::vector<Tensor>(const std::vector<Tensor>& shards)>;
   Partial collect(const ParamStore& store, std::int64_t samples,
-                  const std::vector<std::uint8_t>& received, const autograd::Peers* peers);
+                  const std::vector<std::uint8_t>& received, const autograd::Peers* peers,
+                  const Gather& gather);
   /// Makes the next cycle continue with `partial`.
   void resume(std::shared_ptr<Partial> partial) noexcept { loaded_ = std::move(partial); }
   /// Returns the loaded part that no cycle has continued yet, or null.

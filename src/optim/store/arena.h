@@ -103,6 +103,13 @@ struct Arena {
   std::vector<Tensor> scales;  ///< scales of states in 8 bits
 };
 
+/// The elements that this process keeps of each arena, if other processes keep the rest.
+struct ShardPlan {
+  std::vector<std::vector<ArenaRun>> runs;  ///< for each arena, with bounds and without tables
+  bool gradients = false;                   ///< true if gradients are sharded too
+  bool weights = false;                     ///< true if weights are sharded too
+};
+
 /// Returns true if the rule is elementwise, so that a process may have a shard of a parameter.
 bool is_elementwise(const Arena& arena) noexcept;
 /// Returns the number of elements of which parameters begin at multiples.

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
+#include "optim/store/flat.h"
 #include "optim/store/label.h"
 #include "optim/store/param_store.h"
 
@@ -90,12 +91,9 @@ std::string ParamStore::unheld() const {
   return names_of(found);
 }
 
-std::vector<Tensor> ParamStore::averages(const autograd::Peers* peers) const {
-  std::vector<Tensor> out, wholes;
-  for (const Arena& a : arenas_)
-    wholes.push_back(sharded() && a.ema.defined() ? gather(a, a.ema, 1, *peers) : a.ema);
-  for (const StoredParameter& p : parameters_)
-    if (const Tensor& ema = wholes[p.arena]; ema.defined()) out.push_back(slice(ema, p));
+std::vector<Tensor> ParamStore::averages() const {
+  std::vector<Tensor> out;
+  for (const Arena& a : arenas_) out.push_back(a.ema);
   return out;
 }
 
@@ -168,7 +166,7 @@ std::vector<Tensor> ParamStore::reserve_rows(std::int64_t rows) const {
 void ParamStore::store_gradient(const Tensor& value, std::span<const Tensor> arenas,
                                 std::size_t i) const {
   if (!gradients_sharded())
-    return kernels::copy(value.to(device_).view(), gradient_in(arenas, i).mutable_view(), stream());
+    return kernels::copy(value.to(device_).view(), part_in(arenas, i).mutable_view(), stream());
   const StoredParameter& p = parameters_[i];
   const ArenaRun& run = run_of(arenas_[p.arena], p);
   const Share here = kept_of(run, p);
@@ -180,7 +178,7 @@ void ParamStore::store_gradient(const Tensor& value, std::span<const Tensor> are
                 kept_part(arenas[p.arena], run, here).mutable_view(), stream());
 }
 
-Tensor ParamStore::gradient_in(std::span<const Tensor> arenas, std::size_t i) const {
+Tensor ParamStore::part_in(std::span<const Tensor> arenas, std::size_t i) const {
   return slice(arenas[parameters_[i].arena], parameters_[i]);
 }
 
@@ -202,7 +200,66 @@ void ParamStore::put_back_gradients(const std::vector<Tensor>& copies) const {
       kernels::copy(copies[a].view(), arenas_[a].grad.mutable_view(), stream());
 }
 
-std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zero_missing) {
+StateEntry ParamStore::entry_of(std::string name, const Arena& a, const StoredParameter& p,
+                                const Tensor& kept, std::int64_t unit) const {
+  const ArenaRun& run = run_of(a, p);
+  const std::int64_t begin = p.begin / unit, count = math::ceil_div(p.tensor.numel(), unit);
+  const Shape shape = unit == 1 ? p.tensor.shape() : Shape{count};
+  const Strides strides = unit == 1 ? p.tensor.strides() : Strides{1};
+  StateEntry out{std::move(name), {}};
+  if (!sharded()) {
+    out.tensor = kept.as_strided(shape, strides, begin);
+    return out;
+  }
+  out.tensor = zeros({}, kept.dtype(), device_).expand(shape);
+  std::vector<std::int64_t> bounds;  // bounds within the parameter
+  for (const std::int64_t b : run.bounds)
+    bounds.push_back(std::clamp(b / unit, begin, begin + count) - begin);
+  // The elements of the parameter that are kept here.
+  const Share mine{std::max(begin, run.kept.first / unit),
+                   std::max(begin, std::min(begin + count, run.kept.last / unit))};
+  const std::int64_t from = (run.kept.first - run.at) / unit;
+  const Tensor part = mine.size() > 0 ? part_of(kept, {mine.first - from, mine.last - from})
+                                      : empty({0}, kept.dtype(), device_);
+  const bool in_order = unit != 1 || p.tensor.is_contiguous();
+  (in_order ? out.parts : out.parts_in_memory) = {std::move(bounds), part};
+  out.strides = strides;
+  out.prepare = [this, part, in_order, shape, strides, count,
+                 own = Share{mine.first - begin, mine.last - begin}](
+                    const Tensor& read) -> std::function<void()> {
+    if (part.numel() == 0) return [] {};
+    Tensor flat = read;  // elements in the order of the arena
+    if (!in_order) {
+      flat = empty({count}, read.dtype(), Device::cpu());
+      kernels::copy(read.view(), flat.as_strided(shape, strides).mutable_view(),
+                    current_stream(Device::cpu()));
+    }
+    return [this, part, read_part = part_of(flat, own).to(device_)] {
+      kernels::copy(read_part.view(), part.mutable_view(), stream());
+    };
+  };
+  return out;
+}
+
+StateEntry ParamStore::weight_entry(std::size_t i) const {
+  const StoredParameter& p = parameters_[i];
+  std::string name = fmt::format("parameters.{}.weight", i);
+  if (!weights_sharded_) return {std::move(name), p.tensor.detach()};
+  const Arena& a = arenas_[p.arena];
+  StateEntry out = entry_of(std::move(name), a, p, a.weight, 1);
+  out.tensor = p.tensor.detach();  // identifies the weight of a module
+  out.parts_in_memory = {};        // whoever reads the weight gathers it
+  out.prepare = [this, storage = p.storage,
+                 prepare = std::move(out.prepare)](const Tensor& read) -> std::function<void()> {
+    return [this, storage, write = prepare(read)] {
+      write();
+      storage->bump_version(op_.c_str());
+    };
+  };
+  return out;
+}
+
+std::vector<StateEntry> ParamStore::state(bool zero_missing) {
   std::vector<StateEntry> out;
   // Replays will find other gradients, and between chunks the arenas hold sums.
   if (!runtime::capturing(device_) && zero_missing) zero_missing_gradients();
@@ -211,7 +268,7 @@ std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zer
     const Arena& a = arenas_[p.arena];
     const std::string prefix = fmt::format("parameters.{}.", i);
     const auto add = [&](const std::string& name, const Tensor& kept, std::int64_t unit = 1) {
-      if (kept.defined()) out.push_back(entry_of(prefix + name, a, p, kept, unit, peers));
+      if (kept.defined()) out.push_back(entry_of(prefix + name, a, p, kept, unit));
     };
     out.push_back(weight_entry(i));
     if (gradients_sharded())

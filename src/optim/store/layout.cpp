@@ -5,8 +5,8 @@
 
 #include "firn/memory/labels.h"
 #include "kernels/copy.h"
+#include "optim/store/flat.h"
 #include "optim/store/param_store.h"
-#include "optim/store/sharding.h"
 #include "runtime/offload/offload.h"
 
 namespace firn::optim {

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/peers.h"
 #include "firn/memory/reserve.h"
 #include "firn/tensor.h"
 #include "kernels/optim.h"

@@ -3,19 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
-#include <variant>
 #include <vector>
 
 #include "autograd/node.h"
-#include "autograd/peers.h"
 #include "autograd/weight_modes.h"
-#include "base/share.h"
 #include "firn/memory.h"
 #include "firn/optim/step_options.h"
 #include "kernels/optim.h"
@@ -34,10 +29,10 @@ struct StoreOptions {
   const autograd::Cycle* cycle = nullptr;  ///< cycle that collects the parameters' gradients
 };
 
-/// Owns the arenas and the device memory of the step. Element i of an arena's weights, gradients
-/// and states belongs to the same weight. Each parameter begins at a multiple of 64 bytes, and
-/// zeros fill the gap to the next one. A parameter that appears several times in the list (tied
-/// weights) is stored once.
+/// Owns the arenas (arena.h) and the device memory of the step. Element i of an arena's weights,
+/// gradients and states belongs to the same weight. Each parameter begins at a multiple of 64
+/// bytes, and zeros fill the gap to the next one. A parameter that appears several times in the
+/// list (tied weights) is stored once.
 class ParamStore {
  public:
   /// Checks everything, then allocates everything, then moves the parameters in. If it throws, the
@@ -57,6 +52,15 @@ class ParamStore {
   std::span<const kernels::OptimizerArena> update_arenas() const noexcept {
     return sharded() ? update_views_ : views_;
   }
+  /// Returns the number of elements of a chunk (kernels/optim.h).
+  std::int64_t chunk_size() const noexcept;
+  /// Returns the arenas' tensors and the elements that are kept here.
+  std::span<const Arena> layout() const noexcept { return arenas_; }
+  /// Returns the places of the parameters in the arenas.
+  std::span<const StoredParameter> places() const noexcept { return parameters_; }
+  autograd::Leaf& leaf(std::size_t i) const noexcept { return *parameters_[i].leaf; }
+  /// Returns the storage of the weight of parameter i.
+  Storage& weight(std::size_t i) const noexcept { return *parameters_[i].storage; }
   kernels::StepMemory memory() const;
   const Tensor& step_state() const noexcept { return step_state_; }
   const Tensor& scaler() const noexcept { return scaler_; }
@@ -133,9 +137,9 @@ class ParamStore {
   const std::shared_ptr<const std::vector<std::string>>& short_names() const noexcept {
     return short_names_;
   }
-  /// Returns the moving averages; empty if none are kept. If they are sharded over `peers`, all
-  /// ranks make this call.
-  std::vector<Tensor> averages(const autograd::Peers* peers) const;
+  /// Returns the flat moving averages of the arenas, undefined if none are kept. If state is
+  /// sharded, these are this process's shards.
+  std::vector<Tensor> averages() const;
   /// Returns the accumulated gradient of parameter i, or undefined if the cycle has not reached it.
   /// Gradients must not be sharded.
   Tensor gradient(std::size_t i) const;
@@ -158,7 +162,7 @@ class ParamStore {
   /// Allocates [rows, elements] for every arena, for whole gradients.
   std::vector<Tensor> reserve_rows(std::int64_t rows) const;
   /// Returns the part of parameter i in whole arenas.
-  Tensor gradient_in(std::span<const Tensor> arenas, std::size_t i) const;
+  Tensor part_in(std::span<const Tensor> arenas, std::size_t i) const;
   /// Returns the part of parameter i in `rows`, which has a tensor [k, elements] for every arena:
   /// [k, ...].
   Tensor rows_in(std::span<const Tensor> rows, std::size_t i) const;
@@ -168,77 +172,27 @@ class ParamStore {
   /// Makes such copies the gradients. The ledger keeps track of which parameters have one.
   void put_back_gradients(const std::vector<Tensor>& copies) const;
   /// Returns the entries of Optimizer::state(). With `zero_missing`, the gradients of parameters
-  /// that have received none are zero. An entry of sharded state has parts. Where its elements are
-  /// not in row-major order, rank 0 of `peers` receives the whole tensor instead; then all ranks
-  /// make this call.
-  std::vector<StateEntry> state(const autograd::Peers* peers, bool zero_missing = true);
+  /// that have received none are zero. An entry of sharded state has parts.
+  std::vector<StateEntry> state(bool zero_missing = true);
 
-  // ---- Sharded state (sharding.cpp) ----
+  // ---- Shards (shards.cpp) ----
+
+  // Other processes may keep a part of state, gradients and weights. The module dist decides which,
+  // by a ShardPlan, and exchanges the parts.
 
   bool sharded() const noexcept { return !update_views_.empty(); }
   /// Returns true if gradients are sharded too: outside of backward passes a rank has only its
   /// shard.
-  bool gradients_sharded() const noexcept { return !buckets_.empty(); }
+  bool gradients_sharded() const noexcept { return gradients_sharded_; }
   /// Returns true if weights are sharded too: a parameter has memory only while it is gathered
   /// (src/dist/step/gathered.h).
   bool weights_sharded() const noexcept { return weights_sharded_; }
-  struct Sharding;
-  /// Prepares what this rank keeps when state is sharded over `ranks`, from stage 2 on gradients
-  /// too, and in stage 3 weights. Throws Error if that is impossible, and changes nothing.
-  std::shared_ptr<Sharding> prepare_sharding(int stage, int rank, int ranks) const;
-  /// Keeps the prepared shards and gives the rest back in `sharding`.
-  void shard(Sharding& sharding) noexcept;
-  /// Gathers the weights on all ranks, after each has updated its shard.
-  void gather_weights(const autograd::Peers& peers) const;
-  /// Gathers a flat tensor on all ranks, each of which has the part between its bounds.
-  static void gather_bounds(const Tensor& flat, const std::vector<std::int64_t>& bounds,
-                            const autograd::Peers& peers);
-
-  // ---- Sharded gradients (gradient_parts.cpp) ----
-
-  /// Consecutive parameters of an arena, whose gradients are exchanged at once.
-  struct Bucket {
-    std::size_t arena = 0;
-    Share range;  ///< elements of the arena
-    std::vector<std::size_t> parameters;
-    std::vector<std::int64_t> bounds;  ///< between the ranks' shards, from the bucket's begin
-    Share kept;                        ///< this rank's shard in the kept tensors of the arena
-    /// Length of the shards if they are equal, as collectives need them, else 0. The last rank also
-    /// has what is left over.
-    std::int64_t equal_part = 0;
-    std::int64_t elements() const noexcept { return range.size(); }
-  };
-  /// Returns the buckets in the order in which backward passes finish them, which is the reverse of
-  /// the given order of parameters.
-  const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
-  /// Returns the buckets of gradients that are not sharded, without bounds.
-  std::vector<Bucket> gradient_pieces() const { return pieces_of(arenas_); }
-  /// Returns the whole gradient of such a bucket.
-  Tensor gradient_of(const Bucket& piece) const;
-  autograd::Leaf& leaf(std::size_t i) const noexcept { return *parameters_[i].leaf; }
-  /// Allocates [elements] of zeros for the gradients of a bucket.
-  Tensor bucket_memory(const Bucket& bucket) const;
-  /// Returns the gradient of parameter i in the memory of its bucket.
-  Tensor gradient_in(const Bucket& bucket, const Tensor& memory, std::size_t i) const;
-  /// Returns this rank's shard of a bucket in `parts`, which has one tensor for each arena, as
-  /// gradients() does.
-  static Tensor kept_in(const Bucket& bucket, std::span<const Tensor> parts);
-  // Storage of a weight, and memory of a bucket of weights, if weights are sharded.
-  Storage& weight(std::size_t i) const noexcept { return *parameters_[i].storage; }
-  /// Returns the bytes from the begin of the bucket to the weight of parameter i.
-  std::size_t weight_offset(const Bucket& bucket, std::size_t i) const noexcept;
-  /// Allocates [elements] for the weights of a bucket. kept_weight() is this rank's shard of them.
-  Tensor weight_memory(const Bucket& bucket) const;
-  Tensor kept_weight(const Bucket& bucket) const;
-
-  /// Gathers whole arenas from the `parts` of all ranks, on rank 0; others get none. All ranks make
-  /// this call.
-  std::vector<Tensor> gather_parts(std::span<const Tensor> parts,
-                                   const autograd::Peers& peers) const;
-  /// Computes what optim_norm() would compute from the whole gradient, with the same bits. All
-  /// ranks make this call.
-  math::GradientSummary summary_in_order(const math::StepPolicy& policy,
-                                         const autograd::Peers& peers) const;
+  struct Shards;
+  /// Allocates arenas for the kept elements, and copies these there. Changes nothing else. A
+  /// schedule-free store cannot be sharded.
+  std::shared_ptr<Shards> prepare_shards(const ShardPlan& plan) const;
+  /// Replaces the arenas by the prepared ones, and gives the old ones back in `shards`.
+  void shard(Shards& shards) noexcept;
 
  private:
   std::string names_of(const std::vector<std::size_t>& which) const;
@@ -274,27 +228,10 @@ class ParamStore {
   std::vector<kernels::OptimizerArena> views_of(const std::vector<Arena>& arenas,
                                                 const Storage& partials) const;
   Ref<Storage> reserve_partials(const std::vector<Arena>& arenas) const;
-  /// Returns the number of elements of a chunk (kernels/optim.h).
-  std::int64_t chunk_size() const noexcept;
-
-  // sharding.cpp
-  /// Returns the runs of an arena, which ranks shard: from stage 2 on the buckets of elementwise
-  /// rules, else the whole arena.
-  std::vector<ArenaRun> runs_of(const Arena& arena, int stage, int rank, int ranks) const;
-  /// Returns the bounds between the shards of `ranks` ranks.
-  std::vector<std::int64_t> bounds_of(const Arena& arena, const Share& range, int ranks) const;
-  std::vector<Bucket> pieces_of(const std::vector<Arena>& arenas) const;
-  std::vector<Bucket> buckets_of(const std::vector<Arena>& arenas, int rank) const;
-  /// Cuts an arena into consecutive parameters, up to the size of a bucket.
-  std::vector<Share> bucket_ranges(const Arena& arena) const;
-  /// Gathers `kept` on all ranks. It is a master or a state with one element for each `unit` of the
-  /// arena.
-  Tensor gather(const Arena& arena, const Tensor& kept, std::int64_t unit,
-                const autograd::Peers& peers) const;
-  /// Makes the state entry of p in `kept`, which is as for gather(). If p's elements are not in
-  /// row-major order, rank 0 of `peers` receives the whole tensor.
+  // contents.cpp
+  /// Makes the state entry of p in `kept`, which has one element for each `unit` of the arena.
   StateEntry entry_of(std::string name, const Arena& arena, const StoredParameter& p,
-                      const Tensor& kept, std::int64_t unit, const autograd::Peers* peers) const;
+                      const Tensor& kept, std::int64_t unit) const;
   StateEntry weight_entry(std::size_t i) const;
 
   std::string op_, other_name_;
@@ -307,8 +244,7 @@ class ParamStore {
   std::vector<kernels::OptimizerArena> update_views_;  ///< views of all runs; empty: views_ serves
   std::vector<Ref<Storage>> norm_tables_;              ///< tables of views_, if state is sharded
   Ref<Storage> partials_, update_partials_;            ///< norms of views_, of update_views_
-  std::vector<Bucket> buckets_;                        ///< empty: gradients are not sharded
-  bool weights_sharded_ = false;
+  bool gradients_sharded_ = false, weights_sharded_ = false;
   Tensor step_state_, counts_, schedule_, scaler_, ticket_;
   std::optional<PinnedMemory> watch_;  ///< holds a math::StepOutcome; on devices only
   GradientLedger ledger_;

@@ -10,7 +10,8 @@
 
 namespace firn::optim {
 
-/// The shards of a tensor: consecutive elements in row-major order.
+/// The shards of a tensor: consecutive elements in row-major order, or in the order of memory
+/// (StateEntry::parts_in_memory).
 struct TensorParts {
   /// Rank r has the elements from bounds[r] up to bounds[r + 1]. Empty: the tensor is not sharded.
   std::vector<std::int64_t> bounds = {};
@@ -29,6 +30,10 @@ struct StateEntry {
   /// undefined tensor.
   bool any_rows = false;
   TensorParts parts = {};
+  /// Set instead of `parts` if the order of elements in memory is not row-major. Then
+  /// StepExtension::gather_entries() gathers the tensor, whose strides are `strides`.
+  TensorParts parts_in_memory = {};
+  Strides strides = {};
 };
 
 }  // namespace firn::optim

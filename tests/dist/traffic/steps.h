@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "dist/step/bucket_size.h"
 #include "dist/traffic/counting.h"
 #include "firn/firn.h"
-#include "optim/store/bucket_size.h"
 
 namespace firn::testing {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "dist/step/bucket_size.h"
 #include "dist/training.h"
-#include "optim/store/bucket_size.h"
 
 namespace firn::testing {
 
