@@ -10,12 +10,16 @@ using Results = std::vector<Tensor>;
 /// In the dtype of `like`: firn's losses of 16-bit operands are f32.
 Results in_dtype_of(const Tensor& like, const Tensor& result) { return {result.to(like.dtype())}; }
 
-/// The terms, their sum or their mean, divided by what PyTorch divides by.
+bool asks_for_terms(A a) { return a.text("reduction", "mean") == "none"; }
+
+/// The sum or the mean, divided by what PyTorch divides by.
+Results whole(A a, const Tensor& like, const Loss& loss) {
+  return in_dtype_of(like, a.text("reduction", "mean") == "sum" ? loss.sum : loss.mean());
+}
+
+/// The terms, their sum or their mean.
 Results reduced(A a, const Tensor& like, const LossTerms& terms) {
-  const std::string reduction = a.text("reduction", "mean");
-  if (reduction == "none") return in_dtype_of(like, terms.terms);
-  const Loss loss = terms.loss();
-  return in_dtype_of(like, reduction == "sum" ? loss.sum : loss.mean());
+  return asks_for_terms(a) ? in_dtype_of(like, terms.terms) : whole(a, like, terms.loss());
 }
 
 /// Terms with PyTorch's `weight`, which counts in the divisor too.
@@ -34,15 +38,42 @@ CrossEntropyOptions class_options(A a) {
           .axis = a.tensor("input").rank() >= 2 ? 1 : 0};
 }
 
-template <LossTerms (*f)(const Tensor&, const Tensor&)>
+/// Unweighted sums and means are said by the whole loss, which some losses compute without terms.
+template <LossTerms (*terms)(const Tensor&, const Tensor&),
+          Loss (*loss)(const Tensor&, const Tensor&)>
 Results of_pairs(A a) {
-  return weighted(a, f(a.tensor("input"), a.tensor("target")));
+  const Tensor &x = a.tensor("input"), &target = a.tensor("target");
+  if (asks_for_terms(a) || a.has("weight")) return weighted(a, terms(x, target));
+  return whole(a, x, loss(x, target));
+}
+
+Results huber(A a) {
+  const Tensor &x = a.tensor("input"), &target = a.tensor("target");
+  const double delta = a.number("delta", 1);
+  if (asks_for_terms(a) || a.has("weight")) return weighted(a, huber_terms(x, target, delta));
+  return whole(a, x, huber_loss(x, target, delta));
+}
+
+template <LossTerms (*terms)(const Tensor&, const Tensor&, const CrossEntropyOptions&),
+          Loss (*loss)(const Tensor&, const Tensor&, const CrossEntropyOptions&)>
+Results of_classes(A a) {
+  const Tensor &x = a.tensor("input"), &target = a.tensor("target");
+  if (asks_for_terms(a)) return reduced(a, x, terms(x, target, class_options(a)));
+  return whole(a, x, loss(x, target, class_options(a)));
 }
 
 /// PyTorch's binary losses divide by the number of elements, whatever the weights.
 Results binary(A a, LossTerms terms) {
   if (a.has("weight")) terms.terms = terms.terms * a.tensor("weight").to(terms.terms.dtype());
   return reduced(a, a.tensor("input"), terms);
+}
+
+Results bce_of_logits(A a) {
+  const Tensor &x = a.tensor("input"), &target = a.tensor("target");
+  const BceOptions options{.pos_weight = a.tensor_or_none("pos_weight")};
+  if (asks_for_terms(a) || a.has("weight"))
+    return binary(a, bce_with_logits_terms(x, target, options));
+  return whole(a, x, bce_with_logits(x, target, options));
 }
 
 /// Lengths are lists or tensors.
@@ -81,26 +112,14 @@ std::vector<Entry> loss_entries() {
   return {
       {"nn.functional.cross_entropy",
        "input target weight size_average! ignore_index reduce! reduction label_smoothing",
-       Sums::yes,
-       [](A a) {
-         const Tensor& x = a.tensor("input");
-         return reduced(a, x, cross_entropy_terms(x, a.tensor("target"), class_options(a)));
-       }},
+       Sums::yes, of_classes<cross_entropy_terms, cross_entropy>},
       {"nn.functional.nll_loss", "input target weight size_average! ignore_index reduce! reduction",
-       Sums::yes,
-       [](A a) {
-         const Tensor& x = a.tensor("input");
-         return reduced(a, x, nll_terms(x, a.tensor("target"), class_options(a)));
-       }},
+       Sums::yes, of_classes<nll_terms, nll_loss>},
       {"nn.functional.mse_loss", "input target size_average! reduce! reduction weight", Sums::yes,
-       of_pairs<mse_terms>},
+       of_pairs<mse_terms, mse_loss>},
       {"nn.functional.l1_loss", "input target size_average! reduce! reduction weight", Sums::yes,
-       of_pairs<l1_terms>},
-      {"nn.functional.huber_loss", "input target reduction delta weight", Sums::yes,
-       [](A a) {
-         return weighted(a,
-                         huber_terms(a.tensor("input"), a.tensor("target"), a.number("delta", 1)));
-       }},
+       of_pairs<l1_terms, l1_loss>},
+      {"nn.functional.huber_loss", "input target reduction delta weight", Sums::yes, huber},
       {"nn.functional.smooth_l1_loss", "input target size_average! reduce! reduction beta",
        Sums::yes,
        [](A a) {
@@ -108,7 +127,7 @@ std::vector<Entry> loss_entries() {
              a, smooth_l1_terms(a.tensor("input"), a.tensor("target"), a.number("beta", 1)));
        }},
       {"nn.functional.soft_margin_loss", "input target size_average! reduce! reduction", Sums::yes,
-       of_pairs<soft_margin_terms>},
+       of_pairs<soft_margin_terms, soft_margin_loss>},
       {"nn.functional.hinge_embedding_loss", "input target margin size_average! reduce! reduction",
        Sums::yes,
        [](A a) {
@@ -165,11 +184,7 @@ std::vector<Entry> loss_entries() {
       {"nn.functional.binary_cross_entropy", "input target weight size_average! reduce! reduction",
        Sums::yes, [](A a) { return binary(a, bce_terms(a.tensor("input"), a.tensor("target"))); }},
       {"nn.functional.binary_cross_entropy_with_logits",
-       "input target weight size_average! reduce! reduction pos_weight", Sums::yes,
-       [](A a) {
-         return binary(a, bce_with_logits_terms(a.tensor("input"), a.tensor("target"),
-                                                {.pos_weight = a.tensor_or_none("pos_weight")}));
-       }},
+       "input target weight size_average! reduce! reduction pos_weight", Sums::yes, bce_of_logits},
       {"nn.functional.ctc_loss",
        "log_probs targets input_lengths target_lengths blank reduction zero_infinity", Sums::yes,
        connectionist},
