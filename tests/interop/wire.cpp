@@ -147,4 +147,10 @@ void write_refusal(std::FILE* to, const std::string& reason) {
   std::fflush(to);
 }
 
+void write_seconds(std::FILE* to, double seconds) {
+  put(to, std::uint8_t{1});
+  put(to, seconds);
+  std::fflush(to);
+}
+
 }  // namespace firn::interop

@@ -75,6 +75,8 @@ class Arguments {
 
   /// Every tensor that collects a gradient, in the order of the request.
   std::vector<Tensor> leaves;
+  /// The call is only timed (timing.h): its result may be random, and ties need no check.
+  bool timed = false;
 
  private:
   template <class T>
@@ -103,5 +105,6 @@ void write_table(std::FILE* to, const std::vector<std::string>& lines);
 void write_results(std::FILE* to, const std::vector<Tensor>& results,
                    const std::vector<Tensor>& gradients);
 void write_refusal(std::FILE* to, const std::string& reason);
+void write_seconds(std::FILE* to, double seconds);
 
 }  // namespace firn::interop

@@ -70,12 +70,14 @@ def request(op, arguments, seeds, second_seeds):
 class Runner:
     """The running firn_interop. `table` has its operations: {name: (parameters, whether it sums)}."""
 
+    arguments = ()
+
     def __init__(self, path):
         self.path = path
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen([self.path, *self.arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.table = {}
         for _ in range(self.number("I")):
             name, parameters, kind = self.text().split("|")

@@ -19,9 +19,10 @@ Results scan_of_pairs(A a) {
   return {so_far.values, so_far.indices};
 }
 
-/// Refuses sorted values of which some are equal: PyTorch gives their positions in any order.
-void refuse_ties(const Tensor& sorted, std::int64_t dim) {
-  if (sorted.rank() == 0) return;
+/// Refuses values of which some are equal: PyTorch gives their positions in any order.
+void refuse_ties(A a, std::int64_t dim) {
+  if (a.timed || x(a).rank() == 0) return;
+  const Tensor sorted = sort(x(a), dim).values;
   const std::int64_t n = sorted.size(dim);
   const Tensor ties =
       eq(slice(sorted, dim, 1, n), slice(sorted, dim, 0, std::max<std::int64_t>(n - 1, 0)));
@@ -31,7 +32,7 @@ void refuse_ties(const Tensor& sorted, std::int64_t dim) {
 Results middle(A a) {
   if (!a.has("dim")) return {median(x(a))};
   const std::int64_t dim = a.integer("dim");
-  refuse_ties(sort(x(a), dim).values, dim);
+  refuse_ties(a, dim);
   const Sorted found = median(x(a), dim, a.flag("keepdim", false));
   return {found.values, found.indices};
 }
@@ -69,7 +70,7 @@ Results distinct(A a) {
 Results in_order(A a) {
   const std::int64_t dim = a.has("dim") ? a.integer("dim") : -1;
   const Sorted all = sort(x(a), dim, {.descending = a.flag("descending", false)});
-  if (!a.flag("stable", false)) refuse_ties(all.values, dim);
+  if (!a.flag("stable", false)) refuse_ties(a, dim);
   return {all.values, all.indices};
 }
 
@@ -83,7 +84,7 @@ std::vector<Entry> order_entries() {
       {"topk", "input k dim largest sorted?", Sums::no,
        [](A a) -> Results {
          const std::int64_t dim = a.has("dim") ? a.integer("dim") : -1;
-         refuse_ties(sort(x(a), dim).values, dim);
+         refuse_ties(a, dim);
          const Sorted first = topk(x(a), a.integer("k"), dim, {.largest = a.flag("largest", true)});
          return {first.values, first.indices};
        }},

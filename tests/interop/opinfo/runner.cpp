@@ -1,9 +1,12 @@
 // firn_interop: answers scripts/interop. It computes an operation of the table with the arguments
-// that it is sent, and the gradients for the seeds that come with them.
+// that it is sent, and the gradients for the seeds that come with them. `firn_interop --time`
+// answers bench/every_op: it times the operation instead (timing.h).
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "interop/opinfo/table.h"
+#include "interop/opinfo/timing.h"
 #include "interop/wire.h"
 
 namespace firn::interop {
@@ -61,12 +64,16 @@ void answer(const Request& request) {
   }
 }
 
-int run() {
+int run(bool timed) {
   std::vector<std::string> lines;
   for (const Entry& e : table())
     lines.push_back(std::string(e.name) + "|" + e.parameters + "|" +
                     (e.sums == Sums::yes ? "sums" : "elementwise"));
   write_table(stdout, lines);
+  if (timed) {
+    answer_timings();
+    return 0;
+  }
   Request request;
   while (read(stdin, request)) answer(request);
   return 0;
@@ -75,9 +82,9 @@ int run() {
 }  // namespace
 }  // namespace firn::interop
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    return firn::interop::run();
+    return firn::interop::run(argc == 2 && std::string_view(argv[1]) == "--time");
   } catch (const std::exception& e) {
     std::fprintf(stderr, "firn_interop: %s\n", e.what());
     return 1;

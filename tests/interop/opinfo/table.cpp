@@ -349,7 +349,7 @@ const std::vector<Entry> kOperations = {
      [](A a) -> Results {
        const double p = a.number("p", 0.5);
        const bool training = a.flag("training", true);
-       if (training && p != 0) throw Refused("argument 'p' makes the result random");
+       if (training && p != 0 && !a.timed) throw Refused("argument 'p' makes the result random");
        return {dropout(x(a), p, training)};
      }},
 
