@@ -124,23 +124,30 @@ def ratio_columns(v):
     return with_range(v, times, 6, 13, "<")
 
 
-def head(result):
-    """Where and how it was measured."""
-    m, s, peer = result["machine"], result["settings"], result["peer"]
+def where(result):
+    """The day, the machine, and how firn uses it."""
+    m = result["machine"]
     lines = [f"{result['date']}  {m['cpu']}, {m['cores']} cores, {m['memory']}, {m['system']}, commit {m['commit']}"]
     if "isa" in m:
         lines.append(f"instruction sets: {' '.join(m['isa']) or 'none of those that matter'}"
                      + (f"; FIRN_CPU_ISA={m['forced_isa']}" if m.get("forced_isa") else ""))
     if m.get("firn_uses"):
         lines.append(f"firn uses: {m['firn_uses']}")
-    lines.append(f"{s['threads']} threads, {s['rounds']} rounds, {s['epochs']} epochs"
-                 + ("; QUICK: figures mean nothing" if s["quick"] else ""))
-    if result.get("baseline"):
-        lines.append(f"before: {result['baseline']}")
-    if peer:
-        lines.append(" ".join(filter(None, [peer["name"], peer["version"]])) + " with: "
-                     + " ".join(f"{k}={v}" for k, v in peer["environment"].items()))
     return lines
+
+
+def settings_of_peer(result):
+    peer = result["peer"]
+    return [" ".join(filter(None, [peer["name"], peer["version"]])) + " with: "
+            + " ".join(f"{k}={v}" for k, v in peer["environment"].items())] if peer else []
+
+
+def head(result):
+    """Where and how it was measured."""
+    s = result["settings"]
+    return [*where(result), f"{s['threads']} threads, {s['rounds']} rounds, {s['epochs']} epochs"
+            + ("; QUICK: figures mean nothing" if s["quick"] else ""),
+            *([f"before: {result['baseline']}"] if result.get("baseline") else []), *settings_of_peer(result)]
 
 
 def table(result):

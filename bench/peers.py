@@ -75,14 +75,16 @@ class PyTorch:
         return [(mode, command, {**self.environment, **more}) for mode, command, more in found]
 
 
+def ask_venv(*how):
+    """What bench/torch-venv prints: the Python that has PyTorch; None if it fails."""
+    done = subprocess.run([VENV, *how], stdout=subprocess.PIPE, stderr=None if how else subprocess.DEVNULL, text=True,
+                          check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
 def torch_python(yes):
     """The Python of the virtual environment with PyTorch, made if the user agrees; ends the program if not."""
-    def ask_script(*how):
-        done = subprocess.run([VENV, *how], stdout=subprocess.PIPE, stderr=None if how else subprocess.DEVNULL,
-                              text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    python = ask_script()
+    python = ask_venv()
     if python:
         return python
     what = "PyTorch from PyPI in a virtual environment, several GB on disk (bench/torch-venv --install)"
@@ -90,7 +92,7 @@ def torch_python(yes):
         sys.exit(f"bench/run: --peer torch needs {what}; --yes installs it, FIRN_INTEROP_VENV names one that is there")
     if not yes and input(f"Install {what}? [y/N] ").strip().lower() not in ("y", "yes"):
         sys.exit("bench/run: not installed")
-    return ask_script("--install") or sys.exit("bench/run: PyTorch could not be installed")
+    return ask_venv("--install") or sys.exit("bench/run: PyTorch could not be installed")
 
 
 def torch_of(python):
