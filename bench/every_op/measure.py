@@ -37,8 +37,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32}
 PASSES = ("forward", "backward")
 BATCH = 0.004     # seconds of a batch
 SLOW = 0.25       # seconds of a call from which on three pairs are enough
-WARM_UP = 12      # calls: glibc's malloc cuts new memory for about the first nine of a size
-WARM_UP_S = 0.05  # and not longer than this
+WARM_UP = 12      # calls, within ten batches: glibc's malloc cuts new memory for about the first nine of a size
 REST = 0.002      # seconds before a batch on several threads: until the other side's threads no longer spin
 
 
@@ -131,7 +130,7 @@ def batch_size(batch, seconds):
     once = batch(1)
     if once > SLOW:
         return 1, once
-    calls = max(1, min(WARM_UP, int(WARM_UP_S / max(once, 1e-9))))
+    calls = max(1, min(WARM_UP, int(10 * seconds / max(once, 1e-9))))
     took = batch(calls)
     while took < seconds and calls < 1 << 20:
         calls = max(calls + 1, int(calls * min(8.0, 1.2 * seconds / max(took, 1e-7))))
