@@ -204,13 +204,13 @@ void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::st
 ///   };
 ///
 ///   FIRN_DEFINE_MEMBERS(Net, fc1, fc2)  // net.cpp
-///
-/// The module must be copyable: the list does not compile otherwise.
 #define FIRN_DECLARE_MEMBERS()                                          \
   void visit_members(::firn::nn::MemberVisitor& firn_visitor) override; \
   static constexpr bool firn_copyable() noexcept { return true; }       \
   const ::firn::nn::detail::ModuleTraits* firn_traits() const noexcept override;
 
+/// Lists the members of a module that has FIRN_DECLARE_MEMBERS(). It does not compile for a module
+/// that cannot be copied, which takes FIRN_MEMBERS.
 #define FIRN_DEFINE_MEMBERS(Type, ...)                                                       \
   void Type::visit_members(::firn::nn::MemberVisitor& firn_visitor) {                        \
     static_assert(decltype(::firn::nn::detail::member_types(__VA_ARGS__))::copyable &&       \
