@@ -362,7 +362,7 @@ TEST_CASE("alloc_sweep: a heap that stays empty gives OutOfMemory, with a text",
     char text[256] = "no error";
     std::size_t bytes = 0;
     {
-      const FailingHeap empty_heap(0, true);
+      const FailingHeap empty_heap(0, {.sticky = true});
       try {
         call();
       } catch (const OutOfMemory& e) {

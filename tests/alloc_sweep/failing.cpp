@@ -15,21 +15,27 @@ namespace {
 std::atomic<std::int64_t> left{-1};    // allocations before the failing one; negative: off
 std::atomic<bool> stays_empty{false};  // all after the failing one fail too
 std::atomic<bool> counts_covered{false};
+std::atomic<bool> one_thread{false};  // only the thread below counts
+thread_local bool is_counted = false;
 std::atomic<bool> has_fired{false};
 std::atomic<bool> limited{false};
 std::atomic<std::int64_t> room{0}, used{0};
 
+/// Returns true if a FailingHeap counts an allocation of `bytes` bytes in this thread.
+bool counts(std::size_t bytes) noexcept {
+  if (left.load(std::memory_order_relaxed) < 0) return false;
+  if (one_thread && !is_counted) return false;
+  return counts_covered || !kernels::cpu::Reserve::covers(bytes);
+}
+
 bool refused(std::size_t bytes) noexcept {
-  if (left.load(std::memory_order_relaxed) >= 0 && !counts_covered &&
-      kernels::cpu::Reserve::covers(bytes))
-    return false;
   if (limited.load(std::memory_order_relaxed)) {
     if (static_cast<std::int64_t>(bytes) > room.load()) {
       has_fired = true;
       return true;
     }
   }
-  if (left.load(std::memory_order_relaxed) < 0 || left.fetch_sub(1) != 0) return false;
+  if (!counts(bytes) || left.fetch_sub(1) != 0) return false;
   if (stays_empty) left = 0;
   has_fired = true;
   return true;
@@ -37,12 +43,17 @@ bool refused(std::size_t bytes) noexcept {
 
 }  // namespace
 
-FailingHeap::FailingHeap(std::int64_t k, bool sticky, bool covered_too) noexcept {
-  stays_empty = sticky;
-  counts_covered = covered_too;
+FailingHeap::FailingHeap(std::int64_t k, const HeapFailure& options) noexcept {
+  stays_empty = options.sticky;
+  counts_covered = options.covered_too;
+  one_thread = options.this_thread;
+  is_counted = true;
   left = k;
 }
-FailingHeap::~FailingHeap() { left = -1; }
+FailingHeap::~FailingHeap() {
+  left = -1;
+  is_counted = false;
+}
 bool FailingHeap::fired() noexcept { return has_fired; }
 void FailingHeap::forget() noexcept { has_fired = false; }
 

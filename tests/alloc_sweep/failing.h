@@ -6,11 +6,17 @@
 
 namespace firn::testing {
 
-/// While alive, the k-th allocation from now on (0 is the next one) fails, in any thread; with
-/// `sticky`, so do all after it. What a kernels::cpu::Reserve covers counts only if `covered_too`.
+/// Which allocations a FailingHeap counts, and how many of them fail.
+struct HeapFailure {
+  bool sticky = false;       ///< all after the failing one fail too
+  bool covered_too = false;  ///< also those that a kernels::cpu::Reserve covers
+  bool this_thread = false;  ///< only those of the thread that makes the FailingHeap
+};
+
+/// While alive, the k-th allocation from now on (0 is the next one) fails.
 class FailingHeap {
  public:
-  explicit FailingHeap(std::int64_t k, bool sticky = false, bool covered_too = false) noexcept;
+  explicit FailingHeap(std::int64_t k, const HeapFailure& options = {}) noexcept;
   ~FailingHeap();
   FailingHeap(const FailingHeap&) = delete;
   FailingHeap& operator=(const FailingHeap&) = delete;

@@ -60,7 +60,7 @@ MakeWork first_use(const Shape& shape, const FirstUse::Call& call) {
 TEST_CASE("alloc_sweep: the first fork() of a process needs no memory", "[host]") {
   pid_t child = -1;
   {
-    const FailingHeap none(0, true);
+    const FailingHeap none(0, {.sticky = true});
     child = fork();
     if (child == 0) _exit(0);
   }

@@ -19,13 +19,6 @@
 namespace firn::testing {
 namespace {
 
-enum Exit {
-  kDone = 40,    // nothing failed
-  kThrew = 41,   // an allocation failed, and all went as it should
-  kHidden = 42,  // an allocation failed, and the work went on without it
-  kWrong = 43,
-};
-
 // Sweeps try so many failures one by one, then every third, unless FIRN_SWEEP_ALL is set.
 constexpr int kOneByOne = 40, kLater = 3;
 
@@ -33,8 +26,11 @@ constexpr int kOneByOne = 40, kLater = 3;
 struct Child {
   int status = 0;
   std::string said;
+  bool ended_as(Tried how) const {
+    return WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(how);
+  }
 };
-Child in_child(const std::function<int(std::string& said)>& body) {
+Child in_child(const std::function<Tried(std::string& said)>& body) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t pid = fork();
@@ -44,13 +40,13 @@ Child in_child(const std::function<int(std::string& said)>& body) {
     for (const int s : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) signal(s, SIG_DFL);
     alarm(60);
     std::string said;
-    const int code = body(said);
+    const Tried tried = body(said);
     for (std::size_t at = 0; at < said.size();) {
       const ssize_t n = write(ends[1], said.data() + at, said.size() - at);
       if (n <= 0) break;
       at += static_cast<std::size_t>(n);
     }
-    _exit(code);
+    _exit(static_cast<int>(tried));
   }
   close(ends[1]);
   Child child;
@@ -83,8 +79,8 @@ void in_thread(const std::function<void()>& body) {
 
 /// One try with the failure that `fail` arms, and another without. If `warm`, a run goes before.
 template <class Fail>
-int attempt(const MakeWork& make, const std::string& expected, const Fail& fail, bool warm,
-            std::string& said) {
+Tried attempt(const MakeWork& make, const std::string& expected, const Fail& fail, bool warm,
+              std::string& said) {
   const std::unique_ptr<Work> work = make();
   std::string before = work->kept();
   FailingHeap::forget();
@@ -103,21 +99,21 @@ int attempt(const MakeWork& make, const std::string& expected, const Fail& fail,
     threw = true;
   } catch (const std::exception& e) {
     said = std::string("it threw ") + typeid(e).name() + ": " + e.what();
-    return kWrong;
+    return Tried::wrong;
   }
   if (threw) {
     if (work->kept() != before) {
       said = "a failure changed what it should have left alone";
-      return kWrong;
+      return Tried::wrong;
     }
     work->prepare_again();
     in_thread([&] { work->run(); });
   }
   if (work->made() != expected) {
     said = threw ? "the second try made something else" : "a failure that was hidden shows";
-    return kWrong;
+    return Tried::wrong;
   }
-  return threw ? kThrew : FailingHeap::fired() ? kHidden : kDone;
+  return threw ? Tried::threw : FailingHeap::fired() ? Tried::hidden : Tried::done;
 }
 
 std::string without_failure(const MakeWork& make, bool warm = false) {
@@ -134,19 +130,29 @@ std::string without_failure(const MakeWork& make, bool warm = false) {
 std::string without_failure_elsewhere(const MakeWork& make) {
   const Child reference = in_child([&](std::string& said) {
     said = without_failure(make);
-    return kDone;
+    return Tried::done;
   });
-  REQUIRE((WIFEXITED(reference.status) && WEXITSTATUS(reference.status) == kDone));
+  REQUIRE(reference.ended_as(Tried::done));
   return reference.said;
 }
 
 template <class FailAt>
 int sweep_with(const MakeWork& make, const std::string& expected, const FailAt& fail_at,
                std::int64_t step, bool warm = false) {
+  return sweep_attempts(
+      [&](std::int64_t k, std::string& said) {
+        return attempt(make, expected, fail_at(k), warm, said);
+      },
+      step);
+}
+
+}  // namespace
+
+int sweep_attempts(const Attempt& attempt, std::int64_t stride) {
   if (const char* at = std::getenv("FIRN_SWEEP_AT")) {
     std::string said;
-    const int code = attempt(make, expected, fail_at(std::atoll(at)), warm, said);
-    WARN("allocation " << at << ": exit " << code << ": " << said);
+    const Tried tried = attempt(std::atoll(at), said);
+    WARN("allocation " << at << ": exit " << static_cast<int>(tried) << ": " << said);
     return 0;
   }
   const bool all = std::getenv("FIRN_SWEEP_ALL") != nullptr;
@@ -154,25 +160,22 @@ int sweep_with(const MakeWork& make, const std::string& expected, const FailAt& 
   std::string reports;
   for (std::int64_t k = 0, tries = 0;; ++tries) {
     const int stands_for = all || tries < kOneByOne ? 1 : kLater;
-    const Child child = in_child(
-        [&](std::string& said) { return attempt(make, expected, fail_at(k), warm, said); });
-    const int code = WIFEXITED(child.status) ? WEXITSTATUS(child.status) : -1;
-    if (code == kThrew) failed += stands_for;
-    if (code != kThrew && code != kHidden && code != kDone) {
+    const Child child = in_child([&](std::string& said) { return attempt(k, said); });
+    if (child.ended_as(Tried::done)) break;
+    if (child.ended_as(Tried::threw)) {
+      failed += stands_for;
+    } else if (!child.ended_as(Tried::hidden)) {
       ++wrong;
       if (wrong <= 20)
         reports += "allocation " + std::to_string(k) + ": " + describe_end(child) + "\n";
     }
-    if (code == kDone) break;
-    k += stands_for * step;
-    REQUIRE(k < 100000 * step);
+    k += stands_for * stride;
+    REQUIRE(k < 100000 * stride);
   }
   INFO(failed << " failures were errors, " << wrong << " were not:\n" << reports);
   CHECK(wrong == 0);
   return failed;
 }
-
-}  // namespace
 
 int sweep(const MakeWork& make, Fails what, int stride) {
   const bool warm = what == Fails::warm_heap;
@@ -181,7 +184,10 @@ int sweep(const MakeWork& make, Fails what, int stride) {
     const bool sticky = what == Fails::heap_for_good;
     return sweep_with(
         make, expected,
-        [=](std::int64_t k) { return [=] { return FailingHeap(k, sticky, warm); }; }, stride, warm);
+        [=](std::int64_t k) {
+          return [=] { return FailingHeap(k, {.sticky = sticky, .covered_too = warm}); };
+        },
+        stride, warm);
   }
   return sweep_with(
       make, expected,

@@ -37,7 +37,19 @@ enum class Fails : std::uint8_t {
 /// debugger: with FIRN_SWEEP_AT=k in the environment allocation k alone fails, in this process.
 int sweep(const MakeWork& make, Fails what, int stride = 1);
 
-/// The same for single allocations on the heap in a process that has run nothing before, if the test
+/// How one try of a sweep ended. The numbers are exit codes of its process.
+enum class Tried : std::uint8_t {
+  done = 40,    ///< nothing failed
+  threw = 41,   ///< an allocation failed, and all went as it should
+  hidden = 42,  ///< an allocation failed, and the work went on without it
+  wrong = 43,   ///< `said` has the reason
+};
+/// Runs attempt(k, said), each in a process of its own, for the same k as sweep() until one is
+/// done. Requires that none is wrong, and returns how many threw.
+using Attempt = std::function<Tried(std::int64_t k, std::string& said)>;
+int sweep_attempts(const Attempt& attempt, std::int64_t stride = 1);
+
+/// sweep() for single allocations on the heap in a process that has run nothing before, if the test
 /// has a process of its own.
 int sweep_first_use(const MakeWork& make);
 
