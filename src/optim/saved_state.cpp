@@ -72,9 +72,8 @@ std::vector<StateEntry> state_of(OptimizerImpl& impl) {
 
 void gather_state(OptimizerImpl& impl) {
   const autograd::Peers* const peers = runtime::dry_run() ? nullptr : impl.extension->copies();
-  // Make sure that all ranks have memory for the part that needs no exchange.
-  autograd::on_every_rank(impl.store.op().c_str(), peers, [&] { state_of(impl); });
-  auto out = state_of(impl);
+  std::vector<StateEntry> out;  // the part that needs no exchange
+  autograd::on_every_rank(impl.store.op().c_str(), peers, [&] { out = state_of(impl); });
   if (peers) impl.extension->gather_entries(out);
   impl.extension->add_cycle_of_all(out);
   impl.state_of_all = std::move(out);

@@ -309,7 +309,7 @@ optim::StepReport Pipeline::run_batch(optim::Optimizer& optimizer, std::int64_t 
   }
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   require_no_dry_run();
-  return impl.extension->whole_call([&] {
+  const auto call = [&] {
     require_alike(stages, Work::run_batch, samples, micro_batch, [&] {
       check();
       const auto* const of_model = impl.extension->find<optim::ModelStep>();
@@ -322,7 +322,8 @@ optim::StepReport Pipeline::run_batch(optim::Optimizer& optimizer, std::int64_t 
                             [&](const optim::StageCycle& cycle, std::int64_t i) {
                               with_stages(stages, [&] { batch.micro_step(cycle, i); });
                             });
-  });
+  };
+  return impl.extension->whole_call(std::ref(call));
 }
 FIRN_OUT_OF_MEMORY("Pipeline")
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -236,7 +237,7 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
     RunFile file;
     std::string error;
     Tensor passes_over;  // number of ranks that pass the file over
-    load_on_every_rank(kOp, ranks, [&] {
+    const auto read = [&] {
       passes_over = zeros({1}, i64, Device::cpu());
       try {
         file = read_run_of_ranks(kOp, c.path, ranks);
@@ -244,7 +245,8 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
         error = e.what();
         *passes_over.mutable_view().as<std::int64_t>() = 1;
       }
-    });
+    };
+    load_on_every_rank(kOp, ranks, std::ref(read));
     try {
       for (const autograd::Peers* peers : {ranks.copies, ranks.model})
         if (peers && !runtime::dry_run()) peers->all_reduce(passes_over);
@@ -281,7 +283,9 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
   refuse_dry_run(kOp);
   const autograd::StepRanks ranks = ranks_of(parts);
   const bool writes = !ranks.copies || ranks.copies->rank() == 0;
-  const Tensor step_of_all = tensor<std::int64_t>({step}, {1}, Device::cpu());
+  Tensor step_of_all;
+  autograd::on_every_rank(kOp, ranks,
+                          [&] { step_of_all = tensor<std::int64_t>({step}, {1}, Device::cpu()); });
   for (const autograd::Peers* peers : {ranks.copies, ranks.model})
     if (peers) peers->broadcast(step_of_all, 0);
   require_own_path(kOp, s.folder, ranks);

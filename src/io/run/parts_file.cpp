@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -51,24 +52,32 @@ std::string text_of_first(const char* op, const std::string& mine, const autogra
     length = tensor<std::int64_t>({static_cast<std::int64_t>(mine.size())}, {1}, Device::cpu());
   });
   peers.broadcast(length, 0);
-  autograd::on_every_rank(
-      op, &peers, [&] { text = zeros({*length.view().as<std::int64_t>()}, u8, Device::cpu()); });
+  std::string out;
+  autograd::on_every_rank(op, &peers, [&] {
+    text = zeros({*length.view().as<std::int64_t>()}, u8, Device::cpu());
+    out.resize(text.bytes());
+  });
   if (peers.rank() == 0) std::memcpy(text.mutable_view().data, mine.data(), mine.size());
   peers.broadcast(text, 0);
-  return {static_cast<const char*>(text.view().data), text.bytes()};
+  std::memcpy(out.data(), text.view().data, text.bytes());
+  return out;
 }
 
 /// Returns the numbers of all ranks, in the order of the ranks.
-std::vector<std::int64_t> gather(const char* op, const std::vector<std::int64_t>& mine,
+std::vector<std::int64_t> gather(const char* op, std::span<const std::int64_t> mine,
                                  const autograd::Peers& peers) {
   const auto n = static_cast<std::int64_t>(mine.size());
   Tensor own, all;
+  std::vector<std::int64_t> out;
   autograd::on_every_rank(op, &peers, [&] {
-    own = tensor(mine, {n}, Device::cpu());
+    own = tensor(std::vector<std::int64_t>(mine.begin(), mine.end()), {n}, Device::cpu());
     all = empty({peers.size() * n}, i64, Device::cpu());
+    out.resize(static_cast<std::size_t>(all.numel()));
   });
   peers.all_gather(own, all);
-  return all.to_vector<std::int64_t>();
+  const auto* const of_all = all.view().as<std::int64_t>();
+  std::copy(of_all, of_all + out.size(), out.begin());
+  return out;
 }
 
 /// Broadcasts pieces of the ranks' shards.
@@ -112,6 +121,7 @@ class PartsFile {
       if (!first()) take_places(entries, table);
     });
     autograd::on_every_rank(op_, &peers_, [&] {
+      crcs_.assign(sharded_.size() * static_cast<std::size_t>(peers_.size()), 0);
       if (!first()) return;
       file_ = std::make_unique<AtomicFile>(op_, path);
       file_->resize(bytes_);
@@ -120,13 +130,13 @@ class PartsFile {
     autograd::on_every_rank(op_, &peers_, [&] {
       if (!first() && ranks_open_one_file()) part_.emplace(op_, temporary, bytes_);
     });
-    const auto open = gather(op_, {first() || (part_ && part_->is_open()) ? 1 : 0}, peers_);
+    const std::int64_t is_open[] = {first() || (part_ && part_->is_open()) ? 1 : 0};
+    const auto open = gather(op_, is_open, peers_);
     shared_ = ranks_open_one_file() &&
               std::all_of(open.begin(), open.end(), [](std::int64_t o) { return o == 1; });
   }
 
   void write() {
-    crcs_.assign(sharded_.size() * static_cast<std::size_t>(peers_.size()), 0);
     if (shared_)
       write_own();
     else
@@ -198,8 +208,9 @@ class PartsFile {
 
   void write_own() {
     const int rank = peers_.rank();
-    std::vector<std::int64_t> mine(sharded_.size());
+    std::vector<std::int64_t> mine;
     autograd::on_every_rank(op_, &peers_, [&] {
+      mine.resize(sharded_.size());
       for (std::size_t i = 0; i < sharded_.size(); ++i) {
         const Sharded& d = sharded_[i];
         each_piece(d.size(rank), [&](std::int64_t at, std::int64_t n) {

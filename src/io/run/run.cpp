@@ -3,6 +3,7 @@
 #include "firn/io/run.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -210,8 +211,8 @@ void restore_run(const char* op, const std::string& path, RunFile file,
                  std::span<const RunPart> parts, const LoadRunOptions& options) {
   const NoGrad guard;
   std::vector<std::function<void()>> writes;
-  load_on_every_rank(op, ranks_of(parts),
-                     [&] { writes = prepared_writes(op, path, std::move(file), parts, options); });
+  const auto prepare = [&] { writes = prepared_writes(op, path, std::move(file), parts, options); };
+  load_on_every_rank(op, ranks_of(parts), std::ref(prepare));
   for (const auto& write : writes) write();
 }
 
@@ -229,7 +230,8 @@ void load_run(const std::string& path, std::span<const RunPart> parts,
   constexpr const char* kOp = "load_run";
   const autograd::StepRanks ranks = ranks_of(parts);
   RunFile file;
-  load_on_every_rank(kOp, ranks, [&] { file = read_run_of_ranks(kOp, path, ranks); });
+  const auto read = [&] { file = read_run_of_ranks(kOp, path, ranks); };
+  load_on_every_rank(kOp, ranks, std::ref(read));
   restore_run(kOp, path, std::move(file), parts, options);
 }
 FIRN_OUT_OF_MEMORY("load_run")

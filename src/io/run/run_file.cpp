@@ -2,6 +2,7 @@
 #include "io/run/run_file.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -104,8 +105,10 @@ void write_run_of_ranks(const char* op, const std::string& path, std::vector<Run
     return autograd::on_every_rank(op, ranks.model, [&] {
       write_parts(op, path, std::move(entries), metadata, *ranks.copies);
     });
-  const std::vector<NamedTensor> whole = whole_of(op, std::move(entries), nullptr);
-  on_first_copy(op, ranks, [&] { write_run(op, path, whole, metadata); });
+  const auto write = [&] {
+    write_run(op, path, whole_of(op, std::move(entries), nullptr), metadata);
+  };
+  on_first_copy(op, ranks, std::ref(write));
 }
 
 RunFile read_run_of_ranks(const char* op, const std::string& path,

@@ -78,7 +78,8 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, Sl
 /// Returns the other ranks of the first optimizer that has some.
 autograd::StepRanks ranks_of(std::span<const RunPart> parts);
 /// Calls autograd::on_every_rank() with a function that only the first copy runs, on each of its
-/// ranks for that rank's part of the model.
+/// ranks for that rank's part of the model. Wrap a lambda in std::ref() here and in
+/// load_on_every_rank(), because other ranks learn of no failure before the call.
 void on_first_copy(const char* op, const autograd::StepRanks& ranks,
                    const std::function<void()>& function);
 /// Calls autograd::on_every_rank() with a function that loads a run. If the group is broken, each

@@ -1,6 +1,7 @@
 // Whole cycles over a batch. The size of the micro-batches is planned or given, and halved if
 // memory runs out.
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -136,7 +137,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
   impl.require_outside_cycle("run_batch()");
-  return impl.extension->whole_call([&] {
+  const auto call = [&] {
     require_batch(op, samples, loss);
     FIRN_CHECK(micro_batch >= 1, op, "give 1 or more; MicroBatch::within(bytes) plans it",
                "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
@@ -147,7 +148,8 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
       if (impl.hooks.capturing() || runtime::dry_run() || impl.options.exact.chunk > 0) throw;
       advise(*this, op, impl.store.device(), samples, {}, loss, e);
     }
-  });
+  };
+  return impl.extension->whole_call(std::ref(call));
 }
 FIRN_OUT_OF_MEMORY("run_batch")
 
@@ -175,7 +177,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
                                 const LossOf& loss) try {
   Impl& impl = this->impl();
   impl.require_outside_cycle("run_batch()");
-  return impl.extension->whole_call([&] {
+  const auto call = [&] {
     require_cut(impl, samples, ask, loss);
     impl.require_no_cycle();
     if (!same(impl.notes.split, ask) || impl.notes.split_size == 0) {
@@ -188,7 +190,8 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
       impl.notes.split_size = size;
     }
     return run_halving(*this, samples, ask, loss);
-  });
+  };
+  return impl.extension->whole_call(std::ref(call));
 }
 FIRN_OUT_OF_MEMORY("run_batch")
 

@@ -1,4 +1,5 @@
 // Whole cycles from a function that computes a loss, with a retry if gradients overflow.
+#include <functional>
 #include <optional>
 
 #include "firn/ops/losses.h"
@@ -26,7 +27,7 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
   impl.require_outside_cycle("run_cycle()");
-  return impl.extension->whole_call([&] {
+  const auto call = [&] {
     FIRN_CHECK(micro_steps >= 1, op, "give the number of micro-batches, 1 or more",
                "{} micro-steps make no cycle", micro_steps);
     FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
@@ -34,7 +35,8 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
     const OthersScope others(impl, [&] { return micro_batch(micro_steps - 1); });
     const MakerScope maker(impl, "run_cycle()");
     return impl.run_cycle(micro_steps, [&](std::int64_t i) { impl.add_loss(micro_batch(i)); });
-  });
+  };
+  return impl.extension->whole_call(std::ref(call));
 }
 FIRN_OUT_OF_MEMORY("run_cycle")
 

@@ -97,13 +97,14 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
           [&](std::int64_t first, std::int64_t last) { return loss_of(batch.part(first, last)); });
       return;
     }
-    optim::part_of_cycle(optimizer, [&] {
+    const auto part = [&] {
       if (batch.size() == 0)
         optimizer.no_samples();
       else
         optimizer.backward(loss_of(batch));
       optimizer.step();
-    });
+    };
+    optim::part_of_cycle(optimizer, std::ref(part));
   });
   const Parts parts{.modules = {{"", net}}, .optimizers = {{"", optimizer}}};
   return fit_with(parts, feed, objective, options, loader.options().group);
