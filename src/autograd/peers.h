@@ -50,12 +50,13 @@ class Peers {
   /// their order. x must not be used until end().
   virtual void begin_all_reduce(const Tensor& x) const = 0;
   /// Begins `calls` on other peers of the same ranks. Their tensors must not be used until end().
+  /// If there is no memory to note the calls, makes them at once. So does begin_all_reduce().
   virtual void begin(std::function<void(const Peers&)> calls) const = 0;
   /// Waits for all exchanges that were begun, and throws the first error among them.
   virtual void end() const = 0;
-  /// Sums x, which has size() equal parts, over all ranks. Part rank() receives the sum; the other
-  /// parts are undefined afterwards.
-  virtual void reduce_scatter(const Tensor& x) const = 0;
+  /// Sums x, which has size() equal parts, over all ranks. `part` is part rank() of x and receives
+  /// the sum; the other parts are undefined afterwards.
+  virtual void reduce_scatter(const Tensor& x, const Tensor& part) const = 0;
   /// Copies the x of rank `root` to every rank.
   virtual void broadcast(const Tensor& x, int root) const = 0;
   /// Copies part r of rank q's `from` to part q of rank r's `to`, for all q and r.

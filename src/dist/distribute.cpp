@@ -41,7 +41,8 @@ class GroupPeers final : public autograd::Peers {
         host_(group_.host()),
         failed_(zeros({1}, DType::u8, Device::cpu())),
         all_failed_(zeros({group_.size()}, DType::u8, Device::cpu())),
-        overlap_(overlaps ? start_overlap(group_) : nullptr) {}
+        overlap_(overlaps ? start_overlap(group_) : nullptr),
+        beside_(overlap_ ? std::make_unique<GroupPeers>(overlap_->group()) : nullptr) {}
 
   int rank() const noexcept override { return group_.rank(); }
   int size() const noexcept override { return group_.size(); }
@@ -52,12 +53,11 @@ class GroupPeers final : public autograd::Peers {
   bool overlaps() const noexcept override { return overlap_ != nullptr; }
   void begin_all_reduce(const Tensor& x) const override { overlap_->begin_all_reduce(x); }
   void begin(std::function<void(const Peers&)> calls) const override {
-    overlap_->begin([calls = std::move(calls)](const Group& group) { calls(GroupPeers(group)); });
+    overlap_->begin(std::move(calls), *beside_);
   }
   void end() const override { overlap_->end(); }
-  void reduce_scatter(const Tensor& x) const override {
-    const std::int64_t part = x.numel() / size();
-    group_of(x).reduce_scatter(x, x.as_strided({part}, {1}, rank() * part));
+  void reduce_scatter(const Tensor& x, const Tensor& part) const override {
+    group_of(x).reduce_scatter(x, part);
   }
   void broadcast(const Tensor& x, int root) const override { group_of(x).broadcast(x, root); }
   void all_to_all(const Tensor& from, const Tensor& to) const override {
@@ -84,8 +84,9 @@ class GroupPeers final : public autograd::Peers {
   }
 
   Group group_, host_;
-  Tensor failed_, all_failed_;        ///< u8: outcomes of this rank, and of all ranks
-  std::unique_ptr<Overlap> overlap_;  ///< null: sums are exchanged before the rank goes on
+  Tensor failed_, all_failed_;          ///< u8: outcomes of this rank, and of all ranks
+  std::unique_ptr<Overlap> overlap_;    ///< null: sums are exchanged before the rank goes on
+  std::unique_ptr<GroupPeers> beside_;  ///< peers of the overlapped exchanges; null: none
 };
 
 /// Runs `function`, which needs no other rank. If it throws on one rank, all ranks throw.

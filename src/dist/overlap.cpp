@@ -4,6 +4,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -29,20 +30,12 @@ class OnThread final : public Overlap {
     thread_.join();
   }
 
-  /// Calls the transport directly: the rank's thread may read the tensor's counters meanwhile.
-  void begin_all_reduce(const Tensor& x) override {
-    add([x, data = x.mutable_view().data](const Group& group) {
-      Transport& transport = *GroupAccess::transport(group);
-      try {
-        transport.run({.kind = CallKind::all_reduce, .dtype = x.dtype(), .count = x.numel()}, data,
-                      data);
-      } catch (...) {
-        if (transport.keeps_memory()) x.storage()->retain();  // the memory is never freed
-        throw;
-      }
-    });
+  const Group& group() const noexcept override { return group_; }
+  void begin_all_reduce(const Tensor& x) override { add({.x = x, .data = x.mutable_view().data}); }
+  void begin(std::function<void(const autograd::Peers&)> calls,
+             const autograd::Peers& peers) override {
+    add({.calls = std::move(calls), .peers = &peers});
   }
-  void begin(std::function<void(const Group&)> calls) override { add(std::move(calls)); }
 
   void end() override {
     std::unique_lock lock(mutex_);
@@ -53,15 +46,50 @@ class OnThread final : public Overlap {
   }
 
  private:
-  using Calls = std::function<void(const Group&)>;
+  /// An all_reduce() of x, or `calls` if these are given.
+  struct Exchange {
+    std::function<void(const autograd::Peers&)> calls = {};
+    const autograd::Peers* peers = nullptr;
+    Tensor x = {};
+    void* data = nullptr;
+  };
 
-  void add(Calls calls) {
+  void add(Exchange exchange) {
     if (runtime::dry_run()) return;
     {
-      const std::lock_guard lock(mutex_);
-      begun_.push_back(std::move(calls));
+      std::unique_lock lock(mutex_);
+      try {
+        begun_.push_back(std::move(exchange));
+      } catch (const std::bad_alloc&) {  // other ranks will wait for this exchange
+        changed_.wait(lock, [this] { return begun_.size() == done_; });
+        if (!failure_) failure_ = failure_in(exchange);
+        return;
+      }
     }
     changed_.notify_all();
+  }
+
+  /// Makes the exchange. Returns what it throws, or null.
+  std::exception_ptr failure_in(const Exchange& exchange) const noexcept {
+    try {
+      exchange.calls ? exchange.calls(*exchange.peers) : all_reduce(exchange);
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  /// Calls the transport directly: the rank's thread may read the tensor's counters meanwhile.
+  void all_reduce(const Exchange& exchange) const {
+    const Tensor& x = exchange.x;
+    Transport& transport = *GroupAccess::transport(group_);
+    try {
+      transport.run({.kind = CallKind::all_reduce, .dtype = x.dtype(), .count = x.numel()},
+                    exchange.data, exchange.data);
+    } catch (...) {
+      if (transport.keeps_memory()) x.storage()->retain();  // the memory is never freed
+      throw;
+    }
   }
 
   void work() noexcept {
@@ -69,15 +97,10 @@ class OnThread final : public Overlap {
     for (;;) {
       changed_.wait(lock, [this] { return stop_ || done_ < begun_.size(); });
       if (stop_) return;
-      const Calls& next = begun_[done_];  // a deque's elements do not move
+      const Exchange& next = begun_[done_];  // a deque's elements do not move
       if (!failure_) {
         lock.unlock();
-        std::exception_ptr thrown;
-        try {
-          next(group_);
-        } catch (...) {
-          thrown = std::current_exception();
-        }
+        std::exception_ptr thrown = failure_in(next);
         lock.lock();
         failure_ = std::move(thrown);
       }
@@ -89,7 +112,7 @@ class OnThread final : public Overlap {
   const Group group_;
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::deque<Calls> begun_;
+  std::deque<Exchange> begun_;
   std::size_t done_ = 0;  // number of finished calls in begun_
   std::exception_ptr failure_;
   bool stop_ = false;
@@ -99,6 +122,7 @@ class OnThread final : public Overlap {
 class OnStream final : public Overlap {
  public:
   explicit OnStream(const Group& group) : group_(group), side_(group.device()) {}
+  const Group& group() const noexcept override { return group_; }
 
   void begin_all_reduce(const Tensor& x) override {
     if (runtime::dry_run()) return group_.all_reduce(x);  // plans its memory
@@ -109,13 +133,14 @@ class OnStream final : public Overlap {
     x.storage()->record_use(side_);
     group_.all_reduce(x);
   }
-  void begin(std::function<void(const Group&)> calls) override {
-    if (runtime::dry_run()) return calls(group_);
+  void begin(std::function<void(const autograd::Peers&)> calls,
+             const autograd::Peers& peers) override {
+    if (runtime::dry_run()) return calls(peers);
     Event computed;
     computed.record(current_stream(group_.device()));
     computed.block(side_);
     const StreamScope scope(side_);
-    calls(group_);
+    calls(peers);
   }
 
   void end() override {

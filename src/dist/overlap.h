@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "autograd/peers.h"
 #include "firn/dist/group.h"
 
 namespace firn::dist {
@@ -12,10 +13,13 @@ namespace firn::dist {
 class Overlap {
  public:
   virtual ~Overlap() = default;
+  /// Returns the group of the overlapped exchanges, which has the same ranks.
+  virtual const Group& group() const noexcept = 0;
   /// Begins all_reduce(x). All ranks begin the same ones in the same order.
   virtual void begin_all_reduce(const Tensor& x) = 0;
-  /// Begins `calls` with a group of these ranks. No other code touches their tensors meanwhile.
-  virtual void begin(std::function<void(const Group&)> calls) = 0;
+  /// Begins calls(peers), where `peers` use group(). No other code touches their tensors meanwhile.
+  virtual void begin(std::function<void(const autograd::Peers&)> calls,
+                     const autograd::Peers& peers) = 0;
   /// Orders all later work after the calls that were begun. On the CPU it also waits for them, and
   /// throws their first exception. On a device an error is thrown at the host's next wait.
   virtual void end() = 0;

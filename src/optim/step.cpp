@@ -1,5 +1,6 @@
 // The cycle: backward passes add up sums and weights, and a step ends it.
 #include <algorithm>
+#include <functional>
 
 #include "firn/ops/losses.h"
 #include "firn/runtime/spans.h"
@@ -16,11 +17,13 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   extension->check_call(StepExtension::Call::backward);
   check_ready();
   warn_if_unscaled(*this);
-  // Allocate new memory each time, because autograd may keep it as a gradient.
-  const Tensor gradient = empty(sum.shape(), sum.dtype(), sum.device());
   const GradientsOfPass gradients(*this);
   const bool first = at.micro_steps == 0;
   micro_step([&] {
+    // Allocate new memory each time, because autograd may keep it as a gradient.
+    Tensor gradient;
+    const auto allocate = [&] { gradient = empty(sum.shape(), sum.dtype(), sum.device()); };
+    extension->before_pass(std::ref(allocate));
     const kernels::PendingGradient pending = kernels::pending_gradient(
         store.memory(), policy, gradient.mutable_view(), sum.view(),
         weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
@@ -53,9 +56,13 @@ void Optimizer::Impl::begin_micro_step() {
 
 void Optimizer::Impl::no_samples() {
   check_ready();
-  const Tensor gradient = zeros({}, DType::f32, store.device());
-  const Tensor loss = zeros({}, DType::f32, store.device());
   micro_step([&] {
+    Tensor gradient, loss;
+    const auto allocate = [&] {
+      gradient = zeros({}, DType::f32, store.device());
+      loss = zeros({}, DType::f32, store.device());
+    };
+    extension->before_pass(std::ref(allocate));
     const kernels::PendingGradient pending = kernels::pending_gradient(
         store.memory(), policy, gradient.mutable_view(), loss.view(), ConstView{});
     extension->run_pass({*this, {}, gradient, pending, true, false});

@@ -80,6 +80,10 @@ void StepExtension::idle_micro_step() {
   if (next_) next_->idle_micro_step();
 }
 
+void StepExtension::before_pass(const std::function<void()>& fn) {
+  next_ ? next_->before_pass(fn) : fn();
+}
+
 void StepExtension::run_pass(const Pass& pass) {
   if (next_) return next_->run_pass(pass);
   pass.has_samples() ? pass.run_at_once() : pass.begin({});
@@ -118,6 +122,9 @@ void StepExtension::attempt(const std::function<void()>& micro_steps) {
 }
 void StepExtension::part_of_cycle(const std::function<void()>& part) {
   next_ ? next_->part_of_cycle(part) : part();
+}
+void StepExtension::cycle_drawn() noexcept {
+  if (next_) next_->cycle_drawn();
 }
 void StepExtension::draw_for_cycle() noexcept {
   if (next_) next_->draw_for_cycle();

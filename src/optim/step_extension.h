@@ -101,6 +101,9 @@ class StepExtension {
   virtual void check_coupled(bool coupled) const;
   /// Begins a micro-step. Replays call it too.
   virtual void begin_micro_step();
+  /// Runs fn(), which allocates what a pass needs. If ranks run their passes together and it throws
+  /// on one, all throw.
+  virtual void before_pass(const std::function<void()>& fn);
   virtual void run_pass(const Pass& pass);
   /// Takes part in a padding micro-step: this rank only helps the others, and does not count it.
   virtual void idle_micro_step();
@@ -116,12 +119,15 @@ class StepExtension {
   /// Sets a function that computes a loss of any samples. With sharded weights a rank without
   /// samples runs it, because all ranks must gather the same weights. An empty function removes it.
   virtual void set_loss_of_others(std::function<Loss()> loss);
-  /// Runs call(), which makes a cycle in one attempt or several.
+  /// Runs call(), which makes a cycle in one attempt or several. Wrap a lambda in std::ref() here
+  /// and in part_of_cycle(): what the call allocates before it begins is not reported to others.
   virtual StepReport whole_call(const std::function<StepReport()>& call);
   /// Runs the micro-steps of an attempt.
   virtual void attempt(const std::function<void()>& micro_steps);
   /// Runs part(), which continues a cycle and may end it.
   virtual void part_of_cycle(const std::function<void()>& part);
+  /// Notes that this process draws the random numbers of a cycle now.
+  virtual void cycle_drawn() noexcept;
   /// Draws the random numbers of a cycle that begins here without run_batch(): a replayed cycle, or
   /// one that only other ranks have begun.
   virtual void draw_for_cycle() noexcept;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <vector>
 
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/optim/arena.h"
@@ -30,6 +29,13 @@ double clipped_sum_of_squares(const T* g, std::int64_t n, double factor, double 
   return sum;
 }
 
+/// The parameters that count: those with a gradient, and with a flag of `among` if that is given.
+struct Counted {
+  const std::uint8_t* touched;
+  const std::uint8_t* among = nullptr;
+  bool operator[](std::int64_t i) const noexcept { return touched[i] && (!among || among[i]); }
+};
+
 struct NormRequest {
   double factor;      // factor that averages gradients
   double clip_value;  // 0 for no limit
@@ -37,14 +43,14 @@ struct NormRequest {
 };
 
 template <class T>
-NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const std::uint8_t* touched,
+NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const Counted& counted,
                           const NormRequest& request) {
   NormPartial out{0, 0, 0, -1};
   const double factor = request.factor;
   const double limit = max_of(a.grad.dtype);
   for (std::int64_t i = a.chunk_pieces[chunk]; i < a.chunk_pieces[chunk + 1]; ++i) {
     const Piece& piece = a.pieces[i];
-    if (!touched[piece.parameter]) continue;
+    if (!counted[piece.parameter]) continue;
     const T* g = a.grad.as<T>() + piece.begin;
     const double squares = sum_of_squares(g, piece.count);
     out.sum_of_squares += squares;
@@ -65,17 +71,16 @@ NormRequest request_of(const StepMemory& memory, const math::StepPolicy& policy)
           scaler_of(memory).calibrating != 0};
 }
 
-void fill_partial(const OptimizerArena& a, std::int64_t chunk, const std::uint8_t* touched,
+void fill_partial(const OptimizerArena& a, std::int64_t chunk, const Counted& counted,
                   const NormRequest& request) {
-  a.partials[chunk] = a.grad.dtype == DType::f64 ? norm_of_chunk<double>(a, chunk, touched, request)
-                                                 : norm_of_chunk<float>(a, chunk, touched, request);
+  a.partials[chunk] = a.grad.dtype == DType::f64 ? norm_of_chunk<double>(a, chunk, counted, request)
+                                                 : norm_of_chunk<float>(a, chunk, counted, request);
 }
 
-/// Returns a summary that only says whether a parameter's flag is not 0.
-math::GradientSummary empty_summary(const StepMemory& memory, const std::uint8_t* touched) {
+/// Returns a summary that only says whether a parameter counts.
+math::GradientSummary empty_summary(const StepMemory& memory, const Counted& counted) {
   math::GradientSummary sum;
-  sum.any = std::any_of(touched, touched + memory.counts.numel(),
-                        [](std::uint8_t received) { return received != 0; });
+  for (std::int64_t i = 0; i < memory.counts.numel(); ++i) sum.any = sum.any || counted[i];
   return sum;
 }
 
@@ -90,15 +95,15 @@ void add_partials(std::span<const OptimizerArena> arenas, math::GradientSummary&
     }
 }
 
-/// Summarizes the parameters with a flag that is not 0.
+/// Summarizes the parameters that count.
 math::GradientSummary summary_of(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                                 const math::StepPolicy& policy, const std::uint8_t* touched) {
-  math::GradientSummary sum = empty_summary(memory, touched);
+                                 const math::StepPolicy& policy, const Counted& counted) {
+  math::GradientSummary sum = empty_summary(memory, counted);
   if (!math::has_gradient(state_of(memory))) return sum;
   const NormRequest request = request_of(memory, policy);
   for (const OptimizerArena& a : arenas)
     parallel_for(a.chunks, a.grad.numel(),
-                 [&](std::int64_t c) { fill_partial(a, c, touched, request); });
+                 [&](std::int64_t c) { fill_partial(a, c, counted, request); });
   add_partials(arenas, sum);
   return sum;
 }
@@ -108,32 +113,29 @@ math::GradientSummary summary_of(const StepMemory& memory, std::span<const Optim
 void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                 const math::StepPolicy& policy, Stream) {
   math::decide(state_of(memory), policy,
-               summary_of(memory, arenas, policy, memory.touched.as<std::uint8_t>()));
+               summary_of(memory, arenas, policy, {memory.touched.as<std::uint8_t>()}));
 }
 
 void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                      const math::StepPolicy& policy, const ConstView& counted,
                      math::GradientSummary& summary, Stream) {
-  std::vector<std::uint8_t> both(static_cast<std::size_t>(memory.counts.numel()));
-  const auto* touched = memory.touched.as<std::uint8_t>();
-  const auto* counts = counted.as<std::uint8_t>();
-  for (std::size_t i = 0; i < both.size(); ++i) both[i] = touched[i] && counts[i];
-  summary = summary_of(memory, arenas, policy, both.data());
+  summary = summary_of(memory, arenas, policy,
+                       {memory.touched.as<std::uint8_t>(), counted.as<std::uint8_t>()});
 }
 
 void optim_partials(const StepMemory& memory, const OptimizerArena& arena, std::int64_t first,
                     std::int64_t last, const math::StepPolicy& policy, Stream) {
   const NormRequest request = request_of(memory, policy);
-  const auto* touched = memory.touched.as<std::uint8_t>();
+  const Counted counted{memory.touched.as<std::uint8_t>()};
   parallel_for(last - first, arena.grad.numel(), [&](std::int64_t i) {
     const std::int64_t c = arena.chunk_order ? arena.chunk_order[first + i] : first + i;
-    fill_partial(arena, c, touched, request);
+    fill_partial(arena, c, counted, request);
   });
 }
 
 void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                         math::GradientSummary& summary, Stream) {
-  summary = empty_summary(memory, memory.touched.as<std::uint8_t>());
+  summary = empty_summary(memory, {memory.touched.as<std::uint8_t>()});
   if (math::has_gradient(state_of(memory))) add_partials(arenas, summary);
 }
 

@@ -1,6 +1,8 @@
 #include "dist/step/bucket_layout.h"
 
 #include <algorithm>
+#include <array>
+#include <unordered_map>
 #include <utility>
 
 #include "dist/step/bucket_size.h"
@@ -94,43 +96,63 @@ std::size_t BucketLayout::weight_offset(const Bucket& bucket, std::size_t i) con
 
 // ---- The norm ----
 
-math::GradientSummary BucketLayout::summary_in_order(const math::StepPolicy& policy,
-                                                     const autograd::Peers& peers) const {
+std::vector<Window> BucketLayout::prepare_summary(int rank) const {
   const OwnerScope owner(Owner::gradients);
   const std::int64_t size = store_.chunk_size();
-  const std::vector<Tensor> parts = store_.gradients();
-  // Process the buckets in the order of the arenas, moving a window over the gradient.
+  const auto r = static_cast<std::size_t>(rank);
+  // The buckets in the order of the arenas.
   std::vector<const Bucket*> ascending;
   for (const Bucket& b : buckets_) ascending.push_back(&b);
   std::sort(ascending.begin(), ascending.end(), [](const Bucket* x, const Bucket* y) {
     return std::pair(x->arena, x->range.first) < std::pair(y->arena, y->range.first);
   });
-  Tensor window;
-  std::int64_t begin = 0;  // first element of the window in the arena
+  std::int64_t longest = 0;
+  for (const Bucket* b : ascending)
+    longest = std::max(longest, b->range.last - b->range.first / size * size);
+  std::unordered_map<DType, std::array<Tensor, 2>> memory;
+  std::vector<Window> out;
+  Tensor before;
+  std::int64_t begin = 0;  // first element of `before` in the arena
   for (const Bucket* b : ascending) {
     const Arena& a = arena_of(*b);
-    kernels::OptimizerArena view = store_.arenas()[b->arena];
+    Tensor& window = memory[a.grad.dtype()][out.size() % 2];
+    if (!window.defined()) window = empty({longest}, a.grad.dtype(), store_.device());
     const std::int64_t first = b->range.first / size;  // chunk in which the bucket begins
-    const Tensor next = empty({b->range.last - first * size}, a.grad.dtype(), store_.device());
-    if (const std::int64_t carried = b->range.first - first * size; carried > 0)
-      kernels::copy(part_of(window, {first * size - begin, b->range.first - begin}).view(),
-                    part_of(next, {0, carried}).mutable_view(), store_.stream());
-    window = next;
-    begin = first * size;
-    const Tensor flat = part_of(window, {b->range.first - begin, b->range.last - begin});
-    const auto r = static_cast<std::size_t>(peers.rank());
-    if (b->kept.size() > 0)
-      kernels::copy(b->kept_in(parts).view(),
-                    part_of(flat, {b->bounds[r], b->bounds[r + 1]}).mutable_view(),
-                    store_.stream());
-    gather_bounds(flat, b->bounds, peers);
+    const std::int64_t carried = b->range.first - first * size;
+    const Tensor flat = part_of(window, {carried, carried + b->elements()});
+    Window w{.gathering = Gathering(flat, b->bounds, rank), .view = store_.arenas()[b->arena]};
+    if (carried > 0) {
+      w.carried_from = part_of(before, {first * size - begin, b->range.first - begin});
+      w.carried_to = part_of(window, {0, carried});
+    }
+    if (b->kept.size() > 0) {
+      w.kept = b->kept_in(store_.gradients());
+      w.own = part_of(flat, {b->bounds[r], b->bounds[r + 1]});
+    }
     // A chunk in which a bucket ends is completed by the next bucket.
-    const std::int64_t complete = b->range.last == a.elements ? view.chunks : b->range.last / size;
-    view.grad = counted_from(window.mutable_view(), begin);
-    kernels::optim_partials(store_.memory(), view, first, complete, policy, store_.stream());
+    w.first = first;
+    w.complete = b->range.last == a.elements ? w.view.chunks : b->range.last / size;
+    w.view.grad = counted_from(window.mutable_view(), first * size);
+    out.push_back(std::move(w));
+    before = window;
+    begin = first * size;
+  }
+  return out;
+}
+
+math::GradientSummary BucketLayout::summary_in_order(std::span<const Window> windows,
+                                                     const math::StepPolicy& policy,
+                                                     const autograd::Peers& peers) const {
+  const Stream stream = store_.stream();
+  for (const Window& w : windows) {
+    if (w.carried_to.defined())
+      kernels::copy(w.carried_from.view(), w.carried_to.mutable_view(), stream);
+    if (w.own.defined()) kernels::copy(w.kept.view(), w.own.mutable_view(), stream);
+    w.gathering.run(peers);
+    kernels::optim_partials(store_.memory(), w.view, w.first, w.complete, policy, stream);
   }
   math::GradientSummary out;
-  kernels::optim_add_partials(store_.memory(), store_.arenas(), out, store_.stream());
+  kernels::optim_add_partials(store_.memory(), store_.arenas(), out, stream);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autograd/peers.h"
+#include "dist/step/shards.h"
 #include "optim/store/param_store.h"
 
 namespace firn::optim {
@@ -33,6 +34,16 @@ std::vector<Share> bucket_ranges(const ParamStore& store, const Arena& arena);
 /// which backward passes finish them, which is the reverse of the given order of parameters.
 std::vector<Bucket> pieces_of(const ParamStore& store);
 
+/// The whole gradient of a bucket, with the elements of its first chunk that are in the bucket
+/// before it. Windows that follow each other are in different memory.
+struct Window {
+  Gathering gathering;
+  kernels::OptimizerArena view;               ///< the arena, with its gradient in the window
+  std::int64_t first = 0, complete = 0;       ///< chunks that are complete after this bucket
+  Tensor carried_from = {}, carried_to = {};  ///< these elements; undefined: none
+  Tensor kept = {}, own = {};  ///< this rank's shard, and its place; undefined: empty
+};
+
 /// The buckets of a store with sharded gradients, and memory for them.
 class BucketLayout {
  public:
@@ -55,9 +66,12 @@ class BucketLayout {
   /// Returns the bytes from the begin of the bucket to the weight of parameter i.
   std::size_t weight_offset(const Bucket& bucket, std::size_t i) const noexcept;
 
+  /// Allocates what summary_in_order() needs.
+  std::vector<Window> prepare_summary(int rank) const;
   /// Computes what optim_norm() would compute from the whole gradient, with the same bits. All
   /// ranks make this call.
-  math::GradientSummary summary_in_order(const math::StepPolicy& policy,
+  math::GradientSummary summary_in_order(std::span<const Window> windows,
+                                         const math::StepPolicy& policy,
                                          const autograd::Peers& peers) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "dist/step/buckets.h"
 
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -37,7 +38,7 @@ std::vector<std::uint8_t> GradientBuckets::expect(const Tensor& output) {
   return out;
 }
 
-void GradientBuckets::begin_pass(std::span<const std::uint8_t> expected, Take take) {
+void GradientBuckets::begin_pass(std::span<const std::uint8_t> expected, Take prepare, Take take) {
   const auto& buckets = layout_.buckets();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     open_[b] = any_[b] = 0;
@@ -46,6 +47,7 @@ void GradientBuckets::begin_pass(std::span<const std::uint8_t> expected, Take ta
       any_[b] |= expected[i];
     }
   }
+  prepare_ = std::move(prepare);
   take_ = std::move(take);
   next_ = 0;
   lost_ = false;
@@ -58,12 +60,26 @@ void GradientBuckets::end_pass(bool failed) {
     ~End() {
       for (std::size_t b = 0; b < self.memory_.size(); ++b) self.take_back(b);
       self.running_ = false;
-      self.take_ = nullptr;
+      self.prepare_ = self.take_ = nullptr;
     }
   } const end{*this};
-  if (failed)  // the gradients are useless, and their memory may be needed
+  const auto free = [this] {  // the gradients are useless, and their memory may be needed
     for (std::size_t b = next_; b < memory_.size(); ++b) take_back(b);
-  while (!lost_ && next_ < memory_.size()) exchange_next();
+  };
+  if (failed) free();
+  std::exception_ptr failure;
+  while (!lost_ && next_ < memory_.size()) {
+    try {
+      exchange_next();
+    } catch (...) {
+      if (failed) lost_ = true;
+      if (lost_) throw;
+      failed = true;
+      failure = std::current_exception();
+      free();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 void GradientBuckets::begin(autograd::Leaf& leaf) {
@@ -89,10 +105,12 @@ void GradientBuckets::finish(autograd::Leaf& leaf) {
 }
 
 void GradientBuckets::exchange_next() {
-  const std::size_t b = next_++;
+  const std::size_t b = next_;
   const Bucket& bucket = layout_.buckets()[b];
-  lost_ = true;  // if it throws, the other ranks are at another point
   if (any_[b] && !memory_[b].defined()) memory_[b] = layout_.gradient_memory(bucket);
+  prepare_(bucket, memory_[b]);
+  ++next_;
+  lost_ = true;  // if it throws, the other ranks are at another point
   const Tensor memory = memory_[b];
   take_back(b);
   take_(bucket, memory);

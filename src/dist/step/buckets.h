@@ -27,12 +27,14 @@ class GradientBuckets final : public autograd::Collector {
   std::vector<std::uint8_t> expect(const Tensor& output);
 
   /// Takes the gradients of a bucket, which are zeros where this rank's pass has added nothing.
-  /// `memory` is undefined if no rank's pass may reach the bucket. All ranks make this call.
+  /// `memory` is undefined if no rank's pass may reach the bucket. All ranks make this call. Before
+  /// it, `prepare` allocates what it needs.
   using Take = std::function<void(const Bucket& bucket, const Tensor& memory)>;
   /// Begins a pass on all ranks. `expected` marks the parameters that may get gradients on any
   /// rank.
-  void begin_pass(std::span<const std::uint8_t> expected, Take take);
-  /// Ends the pass and exchanges the remaining buckets; after a failure these are zeros. If an
+  void begin_pass(std::span<const std::uint8_t> expected, Take prepare, Take take);
+  /// Ends the pass and exchanges the remaining buckets; after a failure these are zeros. If memory
+  /// runs out between two exchanges, frees what it can, goes on with zeros and then throws. If an
   /// exchange has thrown before, only releases memory.
   void end_pass(bool failed);
 
@@ -56,7 +58,7 @@ class GradientBuckets final : public autograd::Collector {
   std::vector<std::size_t> bucket_of_;  ///< bucket of each parameter
   // State of the pass under way:
   bool running_ = false, lost_ = false;
-  Take take_;
+  Take prepare_, take_;
   std::vector<Tensor> memory_;  ///< memory of each bucket; undefined: no gradient yet, or exchanged
   std::vector<std::int64_t> open_;  ///< leaves of each bucket that still expect gradients
   std::vector<std::uint8_t> any_;   ///< 1 for each bucket that any rank's pass may reach

@@ -84,19 +84,29 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
 
 }  // namespace
 
-CycleSums sum_of(std::span<const CycleSums> sums) {
-  CycleSums all = sums.front();
-  for (const CycleSums& s : sums)
+namespace {
+
+/// Returns the sums of all elements of a list, whose sums are of(element).
+template <class List, class Of>
+CycleSums sum_of(const List& list, const Of& of) {
+  CycleSums all = of(list.front());
+  for (const auto& element : list) {
+    const CycleSums& s = of(element);
     if (s.weight > 0 && (!(all.weight > 0) || s.unit < all.unit)) all = s;
+  }
   all = {.unit = all.unit, .scale = all.scale};
-  for (const CycleSums& s : sums) all.add(s);
+  for (const auto& element : list) all.add(of(element));
   return all;
 }
 
+}  // namespace
+
+CycleSums sum_of(std::span<const CycleSums> sums) {
+  return sum_of(sums, [](const CycleSums& s) -> const CycleSums& { return s; });
+}
+
 CycleSums sum_of(std::span<const RankRecord> records) {
-  std::vector<CycleSums> sums;
-  for (const RankRecord& r : records) sums.push_back(r.sums);
-  return sum_of(sums);
+  return sum_of(records, [](const RankRecord& r) -> const CycleSums& { return r.sums; });
 }
 
 void add_summary(math::GradientSummary& to, const math::GradientSummary& from) noexcept {
@@ -140,6 +150,7 @@ std::span<const RankRecord> RankExchange::exchange_records(const std::string& op
                                                            std::span<std::uint8_t> received) {
   auto* const mine = mine_.mutable_view().as<std::uint8_t>();
   std::memcpy(mine, &record, sizeof(record));
+  if (received.empty()) std::fill(mine + sizeof(record), mine + mine_.numel(), std::uint8_t{0});
   std::copy(received.begin(), received.end(), mine + sizeof(record));
   peers_->all_gather(mine_, all_);
   const std::uint8_t* reported = all_.view().as<std::uint8_t>();

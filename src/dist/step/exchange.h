@@ -49,9 +49,10 @@ class RankExchange {
   bool alone() const noexcept { return peers_->size() == 1; }
 
   /// Sends this rank's record to the others, with a flag for each parameter that has received a
-  /// gradient. Returns all records in the order of the ranks; `received` becomes 1 where any rank
-  /// has one. Throws Error on every rank if the ranks are at different points. If another rank
-  /// reports a failure, throws what Peers::agree() throws.
+  /// gradient; no flags at all stand for zeros, and none are returned. Allocates nothing. Returns
+  /// all records in the order of the ranks; `received` becomes 1 where any rank has one. Throws
+  /// Error on every rank if the ranks are at different points. If another rank reports a failure,
+  /// throws what Peers::agree() throws.
   std::span<const RankRecord> exchange_records(const std::string& op, const RankRecord& record,
                                                std::span<std::uint8_t> received);
   /// Returns true if any rank had begun a cycle at the last exchange of records.
@@ -66,8 +67,8 @@ class RankExchange {
   std::vector<RankRecord> records_;
 };
 
-/// Returns the sums of all ranks' cycles. They are in the smallest unit of any rank whose cycle has
-/// a weight, so that no sum overflows f32 by the conversion.
+/// Returns the sums of all ranks' cycles, and allocates nothing. They are in the smallest unit of
+/// any rank whose cycle has a weight, so that no sum overflows f32 by the conversion.
 CycleSums sum_of(std::span<const CycleSums> sums);
 CycleSums sum_of(std::span<const RankRecord> records);
 

@@ -55,33 +55,34 @@ void WeightGatherer::fetch(Storage& storage) {
 
 void WeightGatherer::bring(std::size_t b) {
   const runtime::DoNotSkip really;
-  const Bucket& bucket = layout_.buckets()[b];
   if (holds_ == 0)
     for (GatherState& other : states_)
       if (!other.here) other.memory = Tensor();
   Tensor memory = take_ahead(b);
   if (!memory.defined()) {
-    memory = prepare(b);
-    gather_bounds(memory, bucket.bounds, *peers_);
+    const Prepared prepared = prepare(b);
+    memory = prepared.memory;
+    prepared.gathering.run(*peers_);
   }
   states_[b].memory = memory;
   if (peers_->overlaps()) look_ahead(b);
 }
 
-Tensor WeightGatherer::prepare(std::size_t b) {
+WeightGatherer::Prepared WeightGatherer::prepare(std::size_t b) {
   const Bucket& bucket = layout_.buckets()[b];
-  Tensor memory;
+  std::optional<Prepared> out;
   try {
-    memory = layout_.weight_memory(bucket);
+    const Tensor memory = layout_.weight_memory(bucket);
+    if (bucket.kept.size() > 0)
+      kernels::copy(layout_.kept_weight(bucket).view(),
+                    own_part(bucket, memory, peers_->rank()).mutable_view(), store_.stream());
+    out.emplace(memory, Gathering(memory, bucket.bounds, peers_->rank()));
   } catch (...) {  // the others learn of it at their next exchange
     fail_(std::current_exception());
     throw;
   }
   if (!runtime::dry_run()) agree_(b);
-  if (bucket.kept.size() > 0)
-    kernels::copy(layout_.kept_weight(bucket).view(),
-                  own_part(bucket, memory, peers_->rank()).mutable_view(), store_.stream());
-  return memory;
+  return *std::move(out);
 }
 
 Tensor WeightGatherer::take_ahead(std::size_t b) {
@@ -90,6 +91,7 @@ Tensor WeightGatherer::take_ahead(std::size_t b) {
   foresight_.ahead.reset();
   const Tensor memory = std::exchange(foresight_.memory, Tensor());
   peers_->end();
+  foresight_.gathering.reset();
   return is_it ? memory : Tensor();
 }
 
@@ -104,10 +106,12 @@ void WeightGatherer::look_ahead(std::size_t b) {
   if (f.place == f.before.size()) return;
   const std::size_t next = f.before[f.place];
   if (states_[next].memory.defined()) return;
-  f.memory = prepare(next);
+  Prepared prepared = prepare(next);
+  f.memory = std::move(prepared.memory);
+  f.gathering = std::move(prepared.gathering);
   f.ahead = next;
-  peers_->begin([memory = f.memory, bounds = layout_.buckets()[next].bounds](
-                    const autograd::Peers& peers) { gather_bounds(memory, bounds, peers); });
+  // The function has one pointer, so that it fits into std::function without an allocation.
+  peers_->begin([&f](const autograd::Peers& peers) { f.gathering->run(peers); });
 }
 
 void WeightGatherer::end_step() noexcept {

@@ -67,10 +67,15 @@ class WeightGatherer final : public StorageProvider, public autograd::ScopeListe
     std::size_t place = 0;  ///< index in `before` of the expected bucket
     std::optional<std::size_t> ahead = {};
     Tensor memory = {};
+    std::optional<Gathering> gathering = {};
   };
   void bring(std::size_t bucket);
-  /// Allocates a buffer with this rank's shard, after all ranks have agreed on the bucket.
-  Tensor prepare(std::size_t bucket);
+  struct Prepared {
+    Tensor memory;  ///< buffer with this rank's shard
+    Gathering gathering;
+  };
+  /// Allocates all that the bucket needs, then agrees with all ranks on it.
+  Prepared prepare(std::size_t bucket);
   /// Waits for the bucket that is being gathered ahead, and returns its buffer. Undefined if there
   /// is none or it is another one.
   Tensor take_ahead(std::size_t bucket);

@@ -11,11 +11,13 @@ namespace firn::optim {
 
 OverlappedSums::OverlappedSums(ParamStore& store, const autograd::Peers& peers)
     : store_(store), peers_(peers), pieces_(pieces_of(store)), open_(pieces_.size()) {
-  for (std::size_t p = 0; p < pieces_.size(); ++p)
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    gradients_.push_back(part_of(store_.gradients()[pieces_[p].arena], pieces_[p].range));
     for (const std::size_t i : pieces_[p].parameters) {
       piece_of_.emplace(&store_.leaf(i), p);
       store_.leaf(i).reserve_extras();
     }
+  }
 }
 
 void OverlappedSums::begin_pass(const Tensor& output, double factor) {
@@ -54,6 +56,7 @@ void OverlappedSums::finish(autograd::Leaf& leaf) {
 }
 
 void OverlappedSums::exchange_next() {
+  const Tensor& sum = gradients_[next_];
   const Bucket& piece = pieces_[next_++];
   GradientLedger& ledger = store_.ledger();
   for (const std::size_t i : piece.parameters) {
@@ -62,7 +65,6 @@ void OverlappedSums::exchange_next() {
     zero_bytes(gradient.impl()->data(), gradient.device(), gradient.bytes());
     ledger.spoil(i);  // other ranks may have some
   }
-  const Tensor sum = part_of(store_.layout()[piece.arena].grad, piece.range);
   if (factor_ != 1) scale_gradient(sum, factor_, store_.stream());
   peers_.begin_all_reduce(sum);
 }
@@ -74,9 +76,8 @@ void OverlappedStep::run_pass(const Pass& pass) {
       step.call.batch > 0 && step.at.micro_steps == call_.planned && !runtime::dry_run();
   if (!last) return ReplicatedStep::run_pass(pass);
   pass.begin();
-  std::vector<std::uint8_t> nothing(step.store.ledger().size());
   const RankRecord mine = record_of_pass(autograd::Outcome::done);
-  const double of_all = sum_of(exchange_records(mine, nothing)).unit;
+  const double of_all = sum_of(exchange_records(mine)).unit;
   call_.failure_reported = true;  // if this fails, all ranks agree on that
   std::exception_ptr failure;
   try {
@@ -97,6 +98,7 @@ void OverlappedStep::run_pass(const Pass& pass) {
   }
   if (failure) std::rethrow_exception(failure);
   call_.exchanged = true;
+  await_failure();  // the others wait for the end of the cycle
 }
 
 void OverlappedStep::add_gradients(double unit, double of_all) {

@@ -36,6 +36,7 @@ class OverlappedSums final : public autograd::Collector {
   ParamStore& store_;
   const autograd::Peers& peers_;
   const std::vector<Bucket> pieces_;
+  std::vector<Tensor> gradients_;  ///< gradient of each piece
   std::unordered_map<const autograd::Leaf*, std::size_t> piece_of_;
   // State of the pass under way:
   std::vector<std::int64_t> open_;  ///< leaves of each piece that still expect gradients

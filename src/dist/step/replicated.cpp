@@ -13,7 +13,10 @@ ReplicatedStep::ReplicatedStep(OptimizerImpl& of, std::shared_ptr<const autograd
                                std::int64_t number)
     : StepExtension(of, std::make_unique<StepExtension>(of)),
       exchange_(std::move(peers), of.store),
-      number_(number) {
+      number_(number),
+      received_(of.store.ledger().size()),
+      micro_steps_(zeros({1}, DType::i64, Device::cpu())),
+      weights_(gather_weights(of.store, exchange_.peers().rank())) {
   step.now.sums_before = step.loss_sums();
 }
 
@@ -98,10 +101,9 @@ bool ReplicatedStep::report_failure(const std::exception_ptr& failure, bool last
   if (!meets || last) outcome = autograd::Outcome::failed;  // the other ranks do not try again
   call_.failure_reported = true;
   try {
-    std::vector<std::uint8_t> nothing(step.store.ledger().size());
     RankRecord record = record_of_pass(outcome);
     record.what = call_.begun ? 1 : 0;
-    exchange_records(record, nothing);
+    exchange_records(record);
   } catch (...) {  // this rank's own failure says more
     call_.ended_by_others = true;
   }
@@ -130,7 +132,6 @@ StepReport ReplicatedStep::whole_call(const std::function<StepReport()>& call) {
 
 void ReplicatedStep::attempt(const std::function<void()>& micro_steps) {
   call_.attempted = !runtime::dry_run();
-  call_.begun = call_.begun || call_.attempted;
   await_failure();
   try {
     micro_steps();
@@ -164,10 +165,10 @@ void ReplicatedStep::agree_to_retry(bool again) {
 
 bool ReplicatedStep::nothing_to_flush() {
   if (alone() || runtime::dry_run()) return StepExtension::nothing_to_flush();
-  const Tensor of_all = empty({1}, DType::i64, Device::cpu());
-  *static_cast<std::int64_t*>(of_all.mutable_view().data) = step.at.micro_steps;
-  peers().all_reduce(of_all);
-  return of_all.to_vector<std::int64_t>()[0] == 0;
+  auto* const sum = micro_steps_.mutable_view().as<std::int64_t>();
+  *sum = step.at.micro_steps;
+  peers().all_reduce(micro_steps_);
+  return *sum == 0;
 }
 
 void ReplicatedStep::add_gradients(double, double of_all) {
@@ -191,16 +192,16 @@ void ReplicatedStep::combine() {
   ledger.note();
   step.now.phase = Phase::failed;
   if (step.at.micro_steps == 0) begin_micro_step();  // only other ranks have begun the cycle
-  std::vector<std::uint8_t> received = ledger.noted();
+  for (std::size_t i = 0; i < received_.size(); ++i) received_[i] = ledger.noted(i);
   const double unit = step.loss_sums().unit;
-  const CycleSums all = sum_of(exchange_records(record_of_cycle(), received));
+  const CycleSums all = sum_of(exchange_records(record_of_cycle(), received_));
   call_.failure_reported = true;
   add_gradients(unit, all.unit);
   step.members.combine(peers());
   step.now.sums_of_all = all.after(step.now.sums_before);
   step.set_loss_sums(step.now.sums_of_all);
   wait_for_exchange();  // the update must not read gradients of an exchange that fails
-  ledger.receive_from_ranks(received);
+  ledger.receive_from_ranks(received_);
   step.now.phase = Phase::combined;
 }
 
@@ -213,7 +214,7 @@ void ReplicatedStep::publish_weights() {
   if (!store.sharded() || runtime::dry_run()) return;
   if (store.read_state().last.status != math::StepStatus::applied) return;
   const Phase before = std::exchange(step.now.phase, Phase::publishing);
-  gather_weights(store, peers());
+  for (const Gathering& weights : weights_) weights.run(peers());
   wait_for_exchange();
   step.now.phase = before;
 }
@@ -299,7 +300,7 @@ void ReplicatedStep::gather_entries(std::vector<StateEntry>& state) {
       kernels::copy(mine.part.view(),
                     part_of(flat, {mine.bounds[rank], mine.bounds[rank + 1]}).mutable_view(),
                     store.stream());
-    gather_bounds(flat, mine.bounds, peers());
+    Gathering(flat, mine.bounds, peers().rank()).run(peers());
     if (rank == 0) e.tensor = flat.as_strided(e.tensor.shape(), e.strides);
   }
 }

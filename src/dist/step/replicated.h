@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dist/step/exchange.h"
+#include "dist/step/shards.h"
 #include "optim/impl.h"
 #include "optim/step_extension.h"
 
@@ -20,7 +21,8 @@ namespace firn::optim {
 class ReplicatedStep : public StepExtension {
  public:
   /// `peers` are the ranks of the step, and may be this one alone. `number` identifies the
-  /// optimizer and is equal on all ranks. No cycle may be under way.
+  /// optimizer and is equal on all ranks. No cycle may be under way. The store must have sharded
+  /// its state, if that is to be sharded.
   ReplicatedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,
                  std::int64_t number);
 
@@ -37,6 +39,9 @@ class ReplicatedStep : public StepExtension {
   StepReport whole_call(const std::function<StepReport()>& call) override;
   void attempt(const std::function<void()>& micro_steps) override;
   void part_of_cycle(const std::function<void()>& part) override;
+  void cycle_drawn() noexcept override {
+    if (!runtime::dry_run()) call_.begun = true;
+  }
   bool may_try_again() const noexcept override { return !call_.ended_by_others; }
   void agree_to_retry(bool again) override;
   bool nothing_to_flush() override;
@@ -58,7 +63,7 @@ class ReplicatedStep : public StepExtension {
   struct Call {
     std::int64_t planned = 0;      ///< micro-steps of this rank's cycle; 0: not known
     std::int64_t most = 0;         ///< largest `planned` of any rank
-    bool begun = false;            ///< true if this rank has begun a cycle
+    bool begun = false;            ///< true if this rank has drawn the cycle's random numbers
     bool attempted = false;        ///< true if it makes a cycle, which may be empty so far
     bool failure_reported = true;  ///< true if no rank waits for the outcome of this rank's cycle
     bool exchanged = false;        ///< gradients are sums of all ranks already, scalars are not
@@ -72,7 +77,7 @@ class ReplicatedStep : public StepExtension {
   RankRecord record_of_pass(autograd::Outcome outcome) const;
   /// Calls RankExchange::exchange_records().
   std::span<const RankRecord> exchange_records(const RankRecord& record,
-                                               std::span<std::uint8_t> flags);
+                                               std::span<std::uint8_t> flags = {});
   /// From now on other ranks wait for this one, so it must report a failure to them.
   void await_failure() noexcept;
   /// Reports a failure that keeps this rank from its next exchange, where the others then throw. A
@@ -104,6 +109,9 @@ class ReplicatedStep : public StepExtension {
 
   RankExchange exchange_;
   std::int64_t number_;
+  std::vector<std::uint8_t> received_;    ///< 1 for each parameter with a gradient, in combine()
+  Tensor micro_steps_;                    ///< i64 [1]: number on this rank, then on all
+  const std::vector<Gathering> weights_;  ///< see gather_weights()
 };
 
 }  // namespace firn::optim

@@ -21,6 +21,7 @@ ShardedStep::ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peer
       buckets_(layout_),
       sums_(make_bucket_sums(of, *this)) {
   const std::vector<std::uint8_t> all(step.store.ledger().size(), 1);
+  reported_.resize(static_cast<std::size_t>(this->peers().size()));
   counted_ = empty({static_cast<std::int64_t>(all.size())}, DType::u8, step.store.device());
   write_bytes(counted_, all.data(), all.size());
   step.now.parts_held = false;
@@ -56,8 +57,17 @@ void ShardedStep::agree(CyclePlace place, std::size_t what) {
                           .batch = step.call.batch,
                           .members = static_cast<std::int64_t>(step.members.count()),
                           .what = static_cast<std::int64_t>(what)};
-  std::vector<std::uint8_t> nothing(step.store.ledger().size());
-  exchange_records(record, nothing);
+  exchange_records(record);
+}
+
+void ShardedStep::before_pass(const std::function<void()>& fn) {
+  await_failure();
+  try {
+    fn();
+  } catch (...) {
+    report_failure(std::current_exception());
+    throw;
+  }
 }
 
 void ShardedStep::run_pass(const Pass& pass) {
@@ -69,15 +79,15 @@ void ShardedStep::run_pass(const Pass& pass) {
     run_for_others(unit);
 }
 
-std::vector<CycleSums> ShardedStep::exchange_of_pass(std::vector<std::uint8_t>& expected) {
-  std::vector<CycleSums> out;
-  if (runtime::dry_run()) return out;
+std::span<const CycleSums> ShardedStep::exchange_of_pass(std::vector<std::uint8_t>& expected) {
+  if (runtime::dry_run()) return {};
+  auto sums = reported_.begin();
   for (const RankRecord& reported :
        exchange_records(record_of_pass(autograd::Outcome::done), expected)) {
-    out.push_back(reported.sums);
+    *sums++ = reported.sums;
     call_.most = std::max(call_.most, reported.planned);
   }
-  return out;
+  return reported_;
 }
 
 void ShardedStep::exchange_bucket(const Bucket& bucket, const Tensor& memory, bool of_others) {
@@ -90,18 +100,20 @@ void ShardedStep::exchange_bucket(const Bucket& bucket, const Tensor& memory, bo
 
 void ShardedStep::run_with_others(const Tensor& output, double unit,
                                   const std::function<void()>& pass, bool of_others) {
-  if (!runtime::dry_run()) call_.failure_reported = !weights_;  // with sharded weights see below
   std::vector<std::uint8_t> expected;
-  {
+  const auto expect = [&] {
     const autograd::CycleScope cycle(step);
     expected = buckets_.expect(output);
-  }
+  };
+  before_pass(std::ref(expect));
+  // From here on ranks agree on failures after the pass. With sharded weights see end_exchanges().
+  if (!weights_ && !runtime::dry_run()) call_.failure_reported = true;
   sums_->begin(exchange_of_pass(expected), unit);
   std::exception_ptr failure;
   try {
-    buckets_.begin_pass(expected, [&](const Bucket& b, const Tensor& memory) {
-      exchange_bucket(b, memory, of_others);
-    });
+    buckets_.begin_pass(
+        expected, [&](const Bucket& b, const Tensor& memory) { sums_->prepare(b, memory); },
+        [&](const Bucket& b, const Tensor& memory) { exchange_bucket(b, memory, of_others); });
     if (pass) pass();
   } catch (...) {
     failure = std::current_exception();
@@ -111,7 +123,7 @@ void ShardedStep::run_with_others(const Tensor& output, double unit,
   if (!runtime::dry_run()) call_.failure_reported = false;
 }
 
-void ShardedStep::end_exchanges(const std::exception_ptr& failure) {
+void ShardedStep::end_exchanges(std::exception_ptr failure) {
   // With sharded weights a rank that has failed does not know what the others exchange next. They
   // learn of the failure at their next exchange of records.
   if (weights_ && failure) {
@@ -119,7 +131,12 @@ void ShardedStep::end_exchanges(const std::exception_ptr& failure) {
     buckets_.abandon();
   }
   try {
-    buckets_.end_pass(failure != nullptr);
+    try {
+      buckets_.end_pass(failure != nullptr);
+    } catch (...) {
+      if (weights_ || buckets_.lost()) throw;
+      failure = std::current_exception();  // all buckets were exchanged
+    }
     if (weights_ && !failure) agree(CyclePlace::micro_step_end);
     if (!weights_ && !runtime::dry_run() && !buckets_.lost())
       peers().agree(step.store.op().c_str(), autograd::outcome_of(failure));
@@ -160,6 +177,11 @@ void ShardedStep::set_loss_of_others(std::function<Loss()> loss) {
 }
 
 // ---- The end of a cycle ----
+
+void ShardedStep::announce(Event event, std::vector<std::uint8_t>& received) {
+  if (event == Event::end) sums_->prepare_summary();
+  ReplicatedStep::announce(event, received);
+}
 
 void ShardedStep::decide() {
   if (runtime::dry_run()) return;

@@ -27,6 +27,7 @@ class ShardedStep final : public ReplicatedStep {
   const RankExchange& exchange() const noexcept { return ReplicatedStep::exchange(); }
   const BucketLayout& layout() const noexcept { return layout_; }
 
+  void before_pass(const std::function<void()>& fn) override;
   void run_pass(const Pass& pass) override;
   void idle_micro_step() override;
   void set_loss_of_others(std::function<Loss()> loss) override;
@@ -35,6 +36,7 @@ class ShardedStep final : public ReplicatedStep {
   math::GradientSummary summarize(const Tensor& of) override { return sums_->summarize(of); }
   void publish_weights() override;
   void drop_cycle() override;
+  void announce(Event event, std::vector<std::uint8_t>& received) override;
   void take_over_weights() override;
   void extend_state(std::vector<StateEntry>& state) override;
   std::shared_ptr<void> hold_weights() override;
@@ -54,10 +56,10 @@ class ShardedStep final : public ReplicatedStep {
   void run_for_others(double unit);
   /// Exchanges the records of this micro-step. Returns each rank's sums; `expected` becomes 1 where
   /// any rank's is.
-  std::vector<CycleSums> exchange_of_pass(std::vector<std::uint8_t>& expected);
+  std::span<const CycleSums> exchange_of_pass(std::vector<std::uint8_t>& expected);
   void exchange_bucket(const Bucket& bucket, const Tensor& memory, bool of_others);
   /// Ends the exchanges of a pass. `failure` is this rank's failure in it, or null.
-  void end_exchanges(const std::exception_ptr& failure);
+  void end_exchanges(std::exception_ptr failure);
   /// With sharded weights, compares the next exchange with the other ranks'. Throws on all ranks if
   /// one has failed.
   void agree(CyclePlace place, std::size_t what = 0);
@@ -67,6 +69,7 @@ class ShardedStep final : public ReplicatedStep {
   std::unique_ptr<BucketSums> sums_;
   std::unique_ptr<WeightGatherer> weights_;  ///< null: weights are not sharded
   std::function<Loss()> loss_of_others_;     ///< for ranks without samples, with sharded weights
+  std::vector<CycleSums> reported_;          ///< sums of each rank in this micro-step
   Tensor counted_;                           ///< u8 [parameters] of 1
 };
 

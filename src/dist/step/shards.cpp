@@ -99,26 +99,33 @@ std::int64_t equal_part(const std::vector<std::int64_t>& bounds) noexcept {
 
 // ---- Gathering ----
 
-void gather_bounds(const Tensor& flat, const std::vector<std::int64_t>& bounds,
-                   const autograd::Peers& peers) {
+Gathering::Gathering(const Tensor& flat, const std::vector<std::int64_t>& bounds, int rank) {
   const auto ranks = static_cast<std::int64_t>(bounds.size()) - 1;
   const std::int64_t part = equal_part(bounds);
   const bool even = part > 0;
-  if (even)
-    peers.all_gather(part_of(flat, {peers.rank() * part, (peers.rank() + 1) * part}),
-                     part_of(flat, {0, ranks * part}));
+  if (even) {
+    part_ = part_of(flat, {rank * part, (rank + 1) * part});
+    parts_ = part_of(flat, {0, ranks * part});
+  }
   for (std::int64_t r = 0; r < ranks; ++r) {
     const auto i = static_cast<std::size_t>(r);
     const Share left{even ? (r + 1) * part : bounds[i], bounds[i + 1]};
-    if (left.size() > 0) peers.broadcast(part_of(flat, left), static_cast<int>(r));
+    if (left.size() > 0) rest_.emplace_back(part_of(flat, left), static_cast<int>(r));
   }
 }
 
-void gather_weights(const ParamStore& store, const autograd::Peers& peers) {
-  if (store.weights_sharded()) return;
+void Gathering::run(const autograd::Peers& peers) const {
+  if (part_.defined()) peers.all_gather(part_, parts_);
+  for (const auto& [part, rank] : rest_) peers.broadcast(part, rank);
+}
+
+std::vector<Gathering> gather_weights(const ParamStore& store, int rank) {
+  std::vector<Gathering> out;
+  if (!store.sharded() || store.weights_sharded()) return out;
   for (const Arena& a : store.layout())
     for (const ArenaRun& run : a.runs)
-      gather_bounds(part_of(a.weight, run.range), from_begin(run.bounds, run.range), peers);
+      out.emplace_back(part_of(a.weight, run.range), from_begin(run.bounds, run.range), rank);
+  return out;
 }
 
 Tensor gather_arena(const ParamStore& store, std::size_t arena, const Tensor& kept,
@@ -132,7 +139,8 @@ Tensor gather_arena(const ParamStore& store, std::size_t arena, const Tensor& ke
     if (mine.numel() > 0)
       kernels::copy(part_of(kept, {run.at, run.at + run.kept.size()}).view(), mine.mutable_view(),
                     store.stream());
-    gather_bounds(part_of(whole, run.range), from_begin(run.bounds, run.range), peers);
+    Gathering(part_of(whole, run.range), from_begin(run.bounds, run.range), peers.rank())
+        .run(peers);
   }
   return whole;
 }

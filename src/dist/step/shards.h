@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "autograd/peers.h"
@@ -24,11 +25,21 @@ std::int64_t equal_part(const std::vector<std::int64_t>& bounds) noexcept;
 
 // All ranks make these calls.
 
-/// Gathers a flat tensor on all ranks, each of which has the part between its bounds.
-void gather_bounds(const Tensor& flat, const std::vector<std::int64_t>& bounds,
-                   const autograd::Peers& peers);
-/// Gathers the weights on all ranks, after each has updated its shard.
-void gather_weights(const ParamStore& store, const autograd::Peers& peers);
+/// Gathers a flat tensor on all ranks, each of which has the part between its bounds. Only the
+/// constructor allocates, so no rank runs out of memory while others wait for it.
+class Gathering {
+ public:
+  Gathering(const Tensor& flat, const std::vector<std::int64_t>& bounds, int rank);
+  void run(const autograd::Peers& peers) const;
+
+ private:
+  Tensor part_,
+      parts_;  ///< equal parts, of this rank and of all ranks; undefined if there are none
+  std::vector<std::pair<Tensor, int>> rest_;  ///< parts that a rank broadcasts, with that rank
+};
+/// Returns what gathers the weights on all ranks, after each has updated its shard. Empty if
+/// weights are sharded, or nothing is.
+std::vector<Gathering> gather_weights(const ParamStore& store, int rank);
 /// Returns a whole arena, of which `kept` has this rank's elements: a gradient, a master or a state
 /// with one element for each weight.
 Tensor gather_arena(const ParamStore& store, std::size_t arena, const Tensor& kept,

@@ -35,6 +35,9 @@ class ChunkStack {
     Value value;
   };
 
+  /// After this, push() allocates nothing until there are more than `count` entries.
+  void reserve(std::size_t count) { entries_.reserve(count); }
+
   template <class Add>
   void push(ChunkRange range, Value value, const Add& add) {
     entries_.push_back({range, std::move(value)});

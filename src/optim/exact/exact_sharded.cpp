@@ -12,7 +12,7 @@ void ExactSums::begin_micro_step(const ParamStore& store, std::span<const CycleS
     Source& s = sources_[r];
     advance(s, store.stream());
     if (s.is_done()) continue;
-    s.sums = sums[r];
+    s.sums = sums.empty() ? CycleSums() : sums[r];
     s.place = std::move(free_.back());
     free_.pop_back();
   }
@@ -30,18 +30,19 @@ void ExactSums::end_turn(const ParamStore& store) {
 
 CycleSums ExactSums::fold_parts(const ParamStore& store) {
   const auto add_up = [&](Part& left, Part& right) { add(left, right, false, store.stream()); };
-  ChunkStack<Part> tree;
   for (Source& s : sources_) {
-    for (auto& entry : s.stack.entries()) tree.push(entry.range, std::move(entry.value), add_up);
+    for (auto& entry : s.stack.entries()) tree_.push(entry.range, std::move(entry.value), add_up);
     s.stack.clear();
   }
-  Part& root = tree.fold(add_up);
-  const std::vector<Tensor> kept = store.gradients();
+  Part& root = tree_.fold(add_up);
+  const std::vector<Tensor>& kept = store.gradients();
   for (std::size_t a = 0; a < kept.size(); ++a)
     if (kept[a].numel() > 0)
       kernels::copy(root.gradients[a].view(), kept[a].mutable_view(), store.stream());
   free_.push_back(std::move(root.gradients));
-  return root.sums;
+  const CycleSums sums = root.sums;
+  tree_.clear();
+  return sums;
 }
 
 }  // namespace firn::optim

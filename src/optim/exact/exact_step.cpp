@@ -251,6 +251,7 @@ void ExactStep::run_chunks(std::int64_t samples, const LossOf& loss, const Micro
     runtime::at_dry_end(&sums_, [this, owner = step.hooks.handle()] {
       if (owner.lock()) sums_.drop();
     });
+  cycle_drawn();
   const auto lock_step = sums_.begin(step.store, chunks(), copies(), between || whole);
   if (!sums_.in_memory())
     runtime::refuse_capture(step.store.op().c_str(), step.store.device(),

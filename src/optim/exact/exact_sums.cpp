@@ -21,6 +21,11 @@ void copy_gradient(const Tensor& from, const Tensor& to, Stream stream) {
 
 ExactSums::LockStep ExactSums::begin(const ParamStore& store, std::int64_t chunks,
                                      const autograd::Peers* peers, bool looks) {
+  // All ranks draw, also one that has no memory for what follows. A retried cycle begins anew, with
+  // the same random numbers.
+  const std::shared_ptr<Partial> loaded = runtime::dry_run() ? nullptr : std::move(loaded_);
+  if (loaded) resumed_ = loaded->random;
+  random_ = resumed_ && !runtime::dry_run() ? *resumed_ : default_generator().reserve(1);
   for (Source& s : sources_) {
     for (auto& entry : s.stack.entries()) {
       if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
@@ -31,15 +36,11 @@ ExactSums::LockStep ExactSums::begin(const ParamStore& store, std::int64_t chunk
   done_.clear();
   received_.assign(store.ledger().size(), 0);
   std::vector<ChunkRange> done;
-  // A retried cycle begins anew, with the same random numbers.
-  if (loaded_ && !runtime::dry_run()) {
-    resumed_ = loaded_->random;
-    received_ = std::move(loaded_->received);
-    done_ = std::move(loaded_->nodes);
-    loaded_.reset();
+  if (loaded) {
+    received_ = std::move(loaded->received);
+    done_ = std::move(loaded->nodes);
   }
   for (const Node& node : done_) done.push_back(node.range);
-  random_ = resumed_ && !runtime::dry_run() ? *resumed_ : default_generator().reserve(1);
 
   const int ranks = peers ? peers->size() : 1, rank = peers ? peers->rank() : 0;
   std::vector<ChunkWork> works;
@@ -63,11 +64,18 @@ ExactSums::LockStep ExactSums::begin(const ParamStore& store, std::int64_t chunk
   }
   // The gradient of the last chunk stays in the arenas.
   std::size_t most = parts ? 0 : std::max<std::size_t>(plan_chunks(works[rank_]).most, 1) - 1;
-  for (std::size_t r = 0; parts && r < works.size(); ++r) {
-    most += plan_chunks(works[r]).most;
+  std::size_t nodes = 0;
+  for (std::size_t r = 0; r < works.size(); ++r) {
+    const ChunkPlan plan = plan_chunks(works[r]);
+    nodes += plan.nodes.size();
+    if (!parts) continue;
+    most += plan.most;
     sources_[r].work = works[r];
+    sources_[r].stack.reserve(plan.most);
   }
+  if (!parts) mine().stack.reserve(plan_chunks(works[rank_]).most);
   reserve(store, most);
+  reserve_lists(nodes);
   if (peers && !parts) prepare(store, works, *peers);
   in_memory_ = !peers && !looks && done.empty();
   if (in_memory_) begin_in_memory(store, plan_chunks(works[rank_]).most);
@@ -114,6 +122,12 @@ void ExactSums::reserve(const ParamStore& store, std::size_t parts) {
   }
 }
 
+void ExactSums::reserve_lists(std::size_t nodes) {
+  free_.reserve(free_.size() + done_.size());
+  tree_.clear();
+  tree_.reserve(nodes);
+}
+
 void ExactSums::drop() noexcept {
   sources_.erase(sources_.begin() + 1, sources_.end());  // erase(), as a new list would allocate
   sources_.front() = Source();
@@ -125,6 +139,7 @@ void ExactSums::drop() noexcept {
   before_ = Tensor();
   received_ = std::vector<std::uint8_t>();
   exchange_ = Exchange();
+  tree_ = ChunkStack<Part>();
 }
 
 void ExactSums::prepare(const ParamStore& store, const std::vector<ChunkWork>& works,
@@ -139,23 +154,35 @@ void ExactSums::prepare(const ParamStore& store, const std::vector<ChunkWork>& w
   const OwnerScope owner(Owner::gradients);
   const std::int64_t size = peers.size();
   const auto row = static_cast<std::int64_t>(e.most * sizeof(CycleSums));
-  if (!e.mine.defined() || e.mine.numel() != row || e.all.numel() != size * row) {
+  if (!e.all.defined() || e.mine.numel() != row || e.all.numel() != size * row) {
+    e.all = Tensor();
     e.mine = zeros({row}, DType::u8, Device::cpu());
     e.all = zeros({size * row}, DType::u8, Device::cpu());
   }
-  const std::vector<Tensor> arenas = store.gradients();
+  const std::vector<Tensor>& arenas = store.gradients();
   e.slices.resize(arenas.size());
   e.padded.resize(arenas.size());
+  e.unpadded.resize(arenas.size());
   for (std::size_t a = 0; a < arenas.size(); ++a) {
     const std::int64_t n = arenas[a].numel(), padded = size * math::ceil_div(n, size);
     const DType dtype = arenas[a].dtype();
     if (padded != n && !(e.padded[a].defined() && e.padded[a].numel() == padded))
       e.padded[a] = zeros({padded}, dtype, store.device());
+    if (padded != n) e.unpadded[a] = e.padded[a].as_strided({n}, {1}, 0);
     if (!e.slices[a].empty() && e.slices[a][0].numel() != padded) e.slices[a].clear();
     e.slices[a].resize(std::min(e.slices[a].size(), e.most));
     while (e.slices[a].size() < e.most)
       e.slices[a].push_back(empty({padded}, dtype, store.device()));
   }
+  e.parts.clear();
+  for (std::size_t r = 0; r < works.size(); ++r)
+    for (std::size_t j = 0; j < e.nodes[r].size(); ++j) {
+      std::vector<Tensor>& part = e.parts.emplace_back();
+      for (const auto& slices : e.slices) {
+        const std::int64_t length = slices[j].numel() / size;
+        part.push_back(slices[j].as_strided({length}, {1}, static_cast<std::int64_t>(r) * length));
+      }
+    }
 }
 
 void ExactSums::add(Part& left, Part& right, bool stay, Stream stream) {
@@ -244,7 +271,7 @@ CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peer
   if (peers) return exchange(store, *peers);
   const Part& root =
       mine().stack.fold([&](Part& left, Part& right) { add(left, right, true, store.stream()); });
-  const std::vector<Tensor> arenas = store.gradients();
+  const std::vector<Tensor>& arenas = store.gradients();
   for (std::size_t a = 0; a < arenas.size() && !root.in_arenas; ++a)
     copy_gradient(root.gradients[a], arenas[a], store.stream());
   if (in_memory_)
@@ -253,10 +280,10 @@ CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peer
 }
 
 CycleSums ExactSums::exchange(const ParamStore& store, const autograd::Peers& peers) {
-  const Exchange& e = exchange_;
+  Exchange& e = exchange_;
   const auto& mine = this->mine().stack.entries();
   const auto ranks = static_cast<std::size_t>(peers.size());
-  const std::vector<Tensor> arenas = store.gradients();
+  const std::vector<Tensor>& arenas = store.gradients();
   const Stream stream = store.stream();
 
   auto* const scalars = e.mine.mutable_view().as<std::uint8_t>();
@@ -267,34 +294,30 @@ CycleSums ExactSums::exchange(const ParamStore& store, const autograd::Peers& pe
     for (std::size_t j = 0; j < e.most; ++j) {
       // A rank with fewer nodes sends unused data.
       const Tensor& node = j < mine.size() ? mine[j].value.gradients[a] : arenas[a];
-      if (e.padded[a].defined())
-        copy_gradient(node, e.padded[a].as_strided({node.numel()}, {1}, 0), stream);
+      if (e.padded[a].defined()) copy_gradient(node, e.unpadded[a], stream);
       peers.all_to_all(e.padded[a].defined() ? e.padded[a] : node, e.slices[a][j]);
     }
 
   // Each rank adds up its slice in the tree, then all ranks gather the slices.
-  ChunkStack<Part> tree;
   const auto add_up = [&](Part& left, Part& right) { add(left, right, false, stream); };
+  auto slices = e.parts.begin();
   const std::uint8_t* const reported = e.all.view().as<std::uint8_t>();
   for (std::size_t r = 0; r < ranks; ++r)
     for (std::size_t j = 0; j < e.nodes[r].size(); ++j) {
       Part part;
       part.in_arenas = true;  // so that add() does not keep the memory
       std::memcpy(&part.sums, reported + (r * e.most + j) * sizeof(CycleSums), sizeof(CycleSums));
-      for (const auto& slices : e.slices) {
-        const std::int64_t length = slices[j].numel() / peers.size();
-        part.gradients.push_back(
-            slices[j].as_strided({length}, {1}, static_cast<std::int64_t>(r) * length));
-      }
-      tree.push(e.nodes[r][j], std::move(part), add_up);
+      part.gradients = std::move(*slices++);
+      tree_.push(e.nodes[r][j], std::move(part), add_up);
     }
-  const Part& root = tree.fold(add_up);
+  const Part& root = tree_.fold(add_up);
   for (std::size_t a = 0; a < arenas.size(); ++a) {
     peers.all_gather(root.gradients[a], e.padded[a].defined() ? e.padded[a] : arenas[a]);
-    if (e.padded[a].defined())
-      copy_gradient(e.padded[a].as_strided({arenas[a].numel()}, {1}, 0), arenas[a], stream);
+    if (e.padded[a].defined()) copy_gradient(e.unpadded[a], arenas[a], stream);
   }
-  return root.sums;
+  const CycleSums sums = root.sums;
+  tree_.clear();
+  return sums;
 }
 
 }  // namespace firn::optim

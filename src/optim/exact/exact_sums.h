@@ -75,7 +75,8 @@ class ExactSums {
   // none, and keeps its shard of all ranks' gradients. take() then only records which parameters
   // have one.
 
-  /// Begins a micro-step of all ranks. `sums` has the scalars of each rank's chunk.
+  /// Begins a micro-step of all ranks. `sums` has the scalars of each rank's chunk, and is empty in
+  /// a plan.
   void begin_micro_step(const ParamStore& store, std::span<const CycleSums> sums);
   /// Returns memory for this rank's shard of the gradient of rank r's chunk, a tensor for each
   /// arena, which the exchange of gradients fills. Empty: rank r has no chunk in this micro-step.
@@ -90,7 +91,7 @@ class ExactSums {
   std::vector<std::uint8_t>& received() noexcept { return received_; }
 
   /// Writes the gradient of the whole cycle into the arenas of all ranks; if gradients are sharded,
-  /// each rank's shard. Returns the cycle's scalars. Allocates no tensor.
+  /// each rank's shard. Returns the cycle's scalars. With several ranks, allocates nothing.
   CycleSums finish(const ParamStore& store, const autograd::Peers* peers);
   /// Releases all memory except that of a loaded batch.
   void drop() noexcept;
@@ -137,6 +138,9 @@ class ExactSums {
     /// A copy of an arena padded with zeros, if its elements do not divide by the ranks; else
     /// undefined.
     std::vector<Tensor> padded;
+    std::vector<Tensor> unpadded;  ///< their elements that are in the arena
+    /// For each node of each rank, in the order of the chunks: this rank's slice of it.
+    std::vector<std::vector<Tensor>> parts;
   };
   /// The chunks of one rank. If gradients are sharded, this rank keeps its shard of every rank's
   /// ones.
@@ -150,6 +154,8 @@ class ExactSums {
     bool is_done() const noexcept { return next == work.items.size(); }
     const ChunkRange& range() const noexcept { return work.items[next].range; }
   };
+  /// Reserves what the lists of the cycle need while ranks wait for each other.
+  void reserve_lists(std::size_t nodes);
   bool sharded() const noexcept { return sources_.size() > 1; }
   Source& mine() noexcept { return sources_[sharded() ? rank_ : 0]; }
   const Source& mine() const noexcept { return sources_[sharded() ? rank_ : 0]; }
@@ -178,6 +184,7 @@ class ExactSums {
   std::vector<std::vector<Tensor>> free_;  ///< free memory for parts
   std::vector<std::uint8_t> received_;
   Exchange exchange_;
+  ChunkStack<Part> tree_;  ///< nodes of all ranks, at the end of the cycle
   bool in_memory_ = false;
   Tensor before_;                     ///< if in_memory(): u8, a math::LossSums
   std::vector<Tensor> free_scalars_;  ///< free memory for Part::scalars

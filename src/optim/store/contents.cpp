@@ -104,12 +104,6 @@ Tensor ParamStore::gradient(std::size_t i) const {
   return ledger_.received(i) ? slice(arenas_[p.arena].grad, p) : Tensor();
 }
 
-std::vector<Tensor> ParamStore::gradients() const {
-  std::vector<Tensor> out;
-  for (const Arena& a : arenas_) out.push_back(a.grad);
-  return out;
-}
-
 void ParamStore::zero_missing_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& gradient = parameters_[i].gradient;

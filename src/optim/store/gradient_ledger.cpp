@@ -55,9 +55,13 @@ bool GradientLedger::take_stale(std::size_t i) noexcept {
 bool GradientLedger::report_to_device(const kernels::StepMemory& memory, Stream stream) {
   const auto agrees = [](std::uint32_t n, std::uint8_t reported) { return (n > 0) == reported; };
   if (std::equal(noted_.begin(), noted_.end(), reported_.begin(), agrees)) return false;
-  std::vector<std::uint8_t> flags = noted();
-  kernels::optim_set_touched(memory, flags, stream);
-  reported_ = std::move(flags);
+  assume_reported();
+  try {
+    kernels::optim_set_touched(memory, reported_, stream);
+  } catch (...) {
+    forget_reported();
+    throw;
+  }
   return true;
 }
 
@@ -83,6 +87,14 @@ GradientLedger::Counts GradientLedger::contributions() const {
 void GradientLedger::put_back(const Counts& contributions) noexcept {
   for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->touched = contributions[i];
   note();
+  forget_reported();
+}
+
+void GradientLedger::assume_reported() noexcept {
+  for (std::size_t i = 0; i < noted_.size(); ++i) reported_[i] = noted_[i] > 0;
+}
+
+void GradientLedger::forget_reported() noexcept {
   std::fill(reported_.begin(), reported_.end(), std::uint8_t{0xff});  // unlike any flag
 }
 

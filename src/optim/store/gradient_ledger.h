@@ -57,7 +57,7 @@ class GradientLedger {
   /// already.
   bool report_to_device(const kernels::StepMemory& memory, Stream stream);
   /// Notes that a replayed graph has written the flags.
-  void assume_reported() { reported_ = noted(); }
+  void assume_reported() noexcept;
   /// Reads the flags if they were written from outside, as part of a state that was copied in.
   /// Returns true if they were.
   bool adopt();
@@ -88,6 +88,8 @@ class GradientLedger {
 
  private:
   void refuse_replay(const std::string& label, bool captured, bool now) const;
+  /// Notes that the contents of the flags are not known.
+  void forget_reported() noexcept;
 
   std::string op_;
   std::vector<Ref<autograd::Leaf>> leaves_;

@@ -48,6 +48,7 @@ void ParamStore::lay_out() {
 void ParamStore::allocate_arenas() {
   const runtime::OpScope op("optimizer");
   for (Arena& a : arenas_) allocate(a);
+  for (const Arena& a : arenas_) gradients_.push_back(a.grad);
   partials_ = reserve_partials(arenas_);
   views_ = views_of(arenas_, *partials_);
 }

@@ -145,7 +145,7 @@ class ParamStore {
   Tensor gradient(std::size_t i) const;
   /// Returns the flat gradients of the arenas, sharing their memory. If gradients are sharded,
   /// these are this rank's shards.
-  std::vector<Tensor> gradients() const;
+  const std::vector<Tensor>& gradients() const noexcept { return gradients_; }
   /// Zeroes the gradients of parameters that have received none.
   void zero_missing_gradients();
   /// From now on backward passes add gradients to these arenas instead of the optimizer's.
@@ -240,6 +240,7 @@ class ParamStore {
   std::vector<StoredParameter> parameters_;
   std::shared_ptr<const std::vector<std::string>> short_names_;
   std::vector<Arena> arenas_;
+  std::vector<Tensor> gradients_;  ///< Arena::grad of each arena
   std::vector<kernels::OptimizerArena> views_;
   std::vector<kernels::OptimizerArena> update_views_;  ///< views of all runs; empty: views_ serves
   std::vector<Ref<Storage>> norm_tables_;              ///< tables of views_, if state is sharded

@@ -11,6 +11,7 @@ namespace firn::optim {
 
 struct ParamStore::Shards {
   std::vector<Arena> arenas;
+  std::vector<Tensor> gradients;
   Ref<Storage> partials;
   std::vector<kernels::OptimizerArena> views;
   bool gradients_sharded = false, weights_sharded = false;
@@ -56,6 +57,7 @@ std::shared_ptr<ParamStore::Shards> ParamStore::prepare_shards(const ShardPlan& 
     for (Tensor& t : a.states) keep(t, Owner::optimizer);
     for (Tensor& t : a.scales) keep(t, Owner::optimizer, math::kStateBlock);
     for (ArenaRun& run : a.runs) make_tables(a, run);
+    out->gradients.push_back(a.grad);
   }
   out->gradients_sharded = plan.gradients;
   out->weights_sharded = plan.weights;
@@ -68,6 +70,7 @@ std::shared_ptr<ParamStore::Shards> ParamStore::prepare_shards(const ShardPlan& 
 
 void ParamStore::shard(Shards& shards) noexcept {
   arenas_.swap(shards.arenas);
+  gradients_.swap(shards.gradients);
   update_views_.swap(shards.views);
   norm_tables_.swap(shards.norm_tables);
   update_partials_ = std::move(shards.partials);
