@@ -246,10 +246,15 @@ const CheckpointOptions& detail::Call::checkpoint_options() const noexcept {
   return *module_.checkpoint_;
 }
 
-void Module::set_checkpoint(const std::optional<CheckpointOptions>& options) {
-  if (options) require_seen_calls("Module::set_checkpoint");
+void Module::set_checkpoint(const CheckpointOptions& options) {
+  require_seen_calls("Module::set_checkpoint");
   about_to_set();
   checkpoint_ = options;
+}
+
+void Module::set_checkpoint(std::nullopt_t) {
+  about_to_set();
+  checkpoint_.reset();
 }
 
 Tensor Module::operator()(const Tensor& x) try {

@@ -1,5 +1,6 @@
 // Copies of modules share their parameters: what warns of it, and what is meant to share.
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "firn/firn.h"
@@ -98,6 +99,25 @@ TEST_CASE("a model without a list: its members with modules of their own are the
   nn::BlockCheckpoints chosen =
       nn::checkpoint_within(net, std::size_t{1} << 30, [&] { net(x).sum().backward(); });
   CHECK(chosen.every == 0);
+}
+
+TEST_CASE("set_checkpoint({}) sets default options, and nullopt switches checkpoints off") {
+  Members net;
+  CHECK_FALSE(net.checkpoint_options());
+  net.set_checkpoint({});
+  REQUIRE(net.checkpoint_options());
+  CHECK(net.checkpoint_options()->keep == Keep::inputs);
+  CHECK(net.checkpoint_options()->check_values);
+  net.first.set_checkpoint({.keep = Keep::products});
+  REQUIRE(net.first.checkpoint_options());
+  CHECK(net.first.checkpoint_options()->keep == Keep::products);
+  net.second.set_checkpoint(net.first.checkpoint_options());
+  REQUIRE(net.second.checkpoint_options());
+  CHECK(net.second.checkpoint_options()->keep == Keep::products);
+  net.set_checkpoint(std::nullopt);
+  CHECK_FALSE(net.checkpoint_options());
+  net.first.set_checkpoint(net.checkpoint_options());
+  CHECK_FALSE(net.first.checkpoint_options());
 }
 
 TEST_CASE("a teacher that has an optimizer is frozen by NoGrad or Freeze, and the error says so") {

@@ -7,6 +7,7 @@
 //   };
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -148,13 +149,24 @@ class Module {
   std::optional<DType> autocast() const noexcept { return autocast_; }
 
   /// Makes calls of this module keep only the tensors for the backward pass that these options
-  /// name, and compute the rest again: checkpoint() of firn/checkpoint.h. nullopt, the default,
-  /// keeps all. The setting applies to calls through operator(), in which the arguments are copied;
-  /// hooks of the module itself see the same tensors as without it. Copies and moves keep it;
-  /// nn/checkpoint.h sets it for many modules. Throws Error if the module has a call operator of
-  /// its own, which would ignore it.
-  void set_checkpoint(const std::optional<CheckpointOptions>& options);
-  /// Returns the options that set_checkpoint() was given.
+  /// name, and compute the rest again: checkpoint() of firn/checkpoint.h. {} means the defaults of
+  /// CheckpointOptions. The setting applies to calls through operator(), in which the arguments are
+  /// copied; hooks of the module itself see the same tensors as without it. Copies and moves keep
+  /// it; nn/checkpoint.h sets it for many modules. Throws Error if the module has a call operator
+  /// of its own, which would ignore it.
+  void set_checkpoint(const CheckpointOptions& options);
+  /// Switches checkpoints off, as they are at first: calls of this module keep all.
+  void set_checkpoint(std::nullopt_t);
+  /// Sets what checkpoint_options() of a module has returned. It is a template so that {} is not an
+  /// empty optional.
+  template <std::same_as<std::optional<CheckpointOptions>> Options>
+  void set_checkpoint(const Options& options) {
+    if (options)
+      set_checkpoint(*options);
+    else
+      set_checkpoint(std::nullopt);
+  }
+  /// Returns the options that set_checkpoint() was given; nullopt if checkpoints are off.
   const std::optional<CheckpointOptions>& checkpoint_options() const noexcept {
     return checkpoint_;
   }
