@@ -88,9 +88,10 @@ struct ThreadScopes {
 
 /// A thread's own random stream, and the one that the innermost GeneratorScope has set.
 struct ThreadRandom {
-  Generator own;                ///< the thread's stream
+  /// The thread's stream, once `begun`. It is never destroyed.
+  alignas(Generator) unsigned char own[sizeof(Generator)] = {};
   Generator* chosen = nullptr;  ///< generator of the innermost GeneratorScope
-  bool begun = false;           ///< `own` has its seed
+  bool begun = false;           ///< `own` is a Generator with its seed
 };
 
 /// The state of one thread. It has no constructor and destructor, so it can be used before and

@@ -28,12 +28,6 @@ void keep(const Tensor& t, Rollback kind) {
   });
 }
 
-void keep(Generator& g) {
-  runtime::before_change(Rollback::random, &g, [&g]() -> std::function<void()> {
-    return [&g, key = g.get()] { g.set(key); };
-  });
-}
-
 }  // namespace
 
 void about_to_change(std::initializer_list<const Tensor*> tensors, Rollback kind) {
@@ -45,13 +39,6 @@ void about_to_change(std::initializer_list<const Tensor*> tensors, Rollback kind
     if (wanted) [[unlikely]]
       keep(*t, kind);
   }
-}
-
-void about_to_change(Generator& g, Device device) {
-  if (runtime::capturing(device)) [[unlikely]]
-    runtime::on_replay(device, [&g] { keep(g); });
-  if (runtime::rollback_wanted()) [[unlikely]]
-    keep(g);
 }
 
 }  // namespace firn::autograd

@@ -11,8 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "firn/device.h"
-#include "firn/random.h"
 #include "firn/runtime/rollback.h"
 #include "firn/tensor.h"
 #include "firn/thread_context.h"
@@ -94,7 +92,5 @@ class CycleScope {
 /// too, and the capture throws Error if a point needs a copy.
 void about_to_change(std::initializer_list<const Tensor*> tensors,
                      Rollback kind = Rollback::statistics);
-/// Announces that a layer will draw from its own generator for work on `device`.
-void about_to_change(Generator& g, Device device);
 
 }  // namespace firn::autograd

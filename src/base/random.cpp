@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <new>
 
 #include "base/program_seed.h"
 #include "firn/thread_context.h"
@@ -16,13 +17,22 @@ std::atomic<std::uint64_t> next_index{1};
 
 bool on_main_thread() noexcept { return gettid() == getpid(); }
 
+Generator& begun_stream() noexcept {
+  return *std::launder(reinterpret_cast<Generator*>(thread_context.random.own));
+}
+
 Generator& own_stream() noexcept {
   if (!thread_context.random.begun) [[unlikely]]
     seed_thread(on_main_thread() ? 0 : next_index.fetch_add(1, std::memory_order_relaxed));
-  return thread_context.random.own;
+  return begun_stream();
 }
 
 }  // namespace
+
+const Ref<detail::GeneratorPlace>& Generator::place() {
+  if (!place_) place_ = Ref(new detail::GeneratorPlace(*this));
+  return place_;
+}
 
 ProgramSeed program_seed() noexcept {
   return {random_seed.load(std::memory_order_relaxed), next_index.load(std::memory_order_relaxed)};
@@ -53,7 +63,11 @@ void manual_seed(std::uint64_t seed) noexcept {
 }
 
 void seed_thread(std::uint64_t index) noexcept {
-  thread_context.random.own = Generator::of_thread(program_seed().seed, index);
+  const Generator of_index = Generator::of_thread(program_seed().seed, index);
+  if (thread_context.random.begun)
+    begun_stream().set(of_index.get());
+  else
+    ::new (thread_context.random.own) Generator(of_index);
   thread_context.random.begun = true;
 }
 

@@ -337,6 +337,134 @@ TEST_CASE(
   }
 }
 
+/// Draws from a generator of its own.
+struct Noise : nn::Module {
+  Generator own{9};
+  FIRN_MEMBERS(own)
+  Tensor forward(const Tensor& x) override {
+    return x + randn(x.shape(), {.dtype = x.dtype(), .generator = &own});
+  }
+};
+
+std::uint64_t place_of(const Generator& g) { return g.get().offset; }
+
+TEST_CASE("[S22] a point puts back every generator that operations have drawn from") {
+  const Tensor x = ones({4, 4});
+  Noise noise;
+  Generator scoped(4), given(5);
+  const auto work = [&] {
+    noise(x);
+    dropout(x, 0.5, true, given);
+    const GeneratorScope scope(scoped);
+    randn({8});
+    randperm(8);
+  };
+  work();
+  const auto places = [&] {
+    return std::vector<std::uint64_t>{place_of(noise.own), place_of(scoped), place_of(given),
+                                      place_of(default_generator())};
+  };
+  const auto before = places();
+  RollbackPoint outer;
+  {
+    RollbackPoint point;
+    work();
+    work();
+    point.roll_back();
+    CHECK(places() == before);
+    work();
+    point.roll_back(Rollback::random);
+    CHECK(places() == before);
+    work();
+  }
+  CHECK(places() != before);
+  outer.roll_back();
+  CHECK(places() == before);
+}
+
+TEST_CASE("[S22] a generator may be moved, copied, assigned to and destroyed before it goes back") {
+  const Tensor x = ones({4, 4});
+  const auto draw = [&x](Generator& g) { dropout(x, 0.5, true, g); };
+  RollbackPoint point;
+  std::vector<Noise> layers(1);
+  layers.front()(x);
+  layers.reserve(layers.capacity() + 1);  // moves it
+  for (int i = 0; i < 3; ++i) {
+    Generator on_stack(7);  // at the same address each time
+    draw(on_stack);
+  }
+  auto gone = std::make_unique<Noise>();
+  (*gone)(x);
+  gone.reset();
+  Generator first(1);
+  draw(first);
+  Generator copy(first);
+  draw(copy);
+  draw(copy);
+  Generator assigned(2);
+  draw(assigned);
+  assigned = copy;
+  draw(assigned);
+  const std::uint64_t block = place_of(first);
+  point.roll_back();
+  CHECK(place_of(layers.front().own) == 0);
+  CHECK(place_of(first) == 0);
+  CHECK(place_of(copy) == block);          // where the copy began
+  CHECK(place_of(assigned) == 3 * block);  // where the assigned one began
+}
+
+TEST_CASE("[S15][S22] a retried cycle draws the same numbers from a layer's own generator") {
+  const Warnings quiet;
+  const auto trained = [](double scale, int& calls) {
+    manual_seed(5);
+    const Tensor x = randn({8, 4}).to(f16), y = (100.0 * randn({8, 2})).to(f16);
+    nn::Sequential net(nn::Linear(4, 4), Noise(), nn::Linear(4, 2));
+    net.to(f16);
+    optim::SGD opt(
+        net.parameters(), {.lr = 1e-3},
+        {.loss_scale = LossScale::dynamic({.init = scale,
+                                           .backoff_factor = 1.0 / 65536,
+                                           .min = 256,
+                                           .on_overflow = optim::OverflowPolicy::retry})});
+    CHECK(opt.run_cycle(2,
+                        [&](std::int64_t) {
+                          ++calls;
+                          return mse_loss(net(x), y);
+                        })
+              .applied());
+    Bits out;
+    for (const Tensor& p : net.parameters()) out = out + bits_of(p);
+    return out;
+  };
+  int once = 0, twice = 0;
+  const Bits want = trained(256, once);
+  CHECK(trained(1 << 24, twice) == want);
+  CHECK(once == 2);
+  CHECK(twice > 2);
+}
+
+TEST_CASE("[S22] a batch that is halved draws the same numbers from a layer's own generator") {
+  const Warnings quiet;
+  const Tensor x = randn({8, 4}), y = randn({8, 2});
+  const auto trained = [&](std::int64_t size, std::int64_t most) {
+    manual_seed(5);
+    nn::Sequential net(nn::Linear(4, 4), Noise(), nn::Linear(4, 2));
+    optim::SGD opt(net.parameters(), {.lr = 0.1});
+    const auto report =
+        opt.run_batch(8, {.size = size}, [&](std::int64_t first, std::int64_t last) {
+          const Loss loss = mse_loss(net(x.slice(0, first, last)), y.slice(0, first, last));
+          if (last - first > most) throw OutOfMemory("no memory for so many samples", 1);
+          return loss;
+        });
+    CHECK(report.applied());
+    CHECK(report.micro_batch() == most);
+    Bits out;
+    for (const Tensor& p : net.parameters()) out = out + bits_of(p);
+    return out;
+  };
+  CHECK(trained(8, 2) == trained(2, 2));
+}
+
 TEST_CASE("[S22] a point is not rolled back while a backward pass of the cycle runs") {
   nn::Linear first(4, 4), second(4, 1);
   std::vector<Tensor> all = first.parameters();

@@ -179,9 +179,10 @@ void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::st
 /// Registers the members of a module: one line in the struct, FIRN_MEMBERS(fc1, fc2). A member is a
 /// Parameter, a Buffer, a Module, a Generator, or a smart pointer, std::optional, std::vector or
 /// std::array of these; elements of a vector `blocks` are named "blocks.0", "blocks.1", ... A
-/// Generator is a random stream of the module's own, which io::save_run() saves. A struct that
-/// derives from a module with members must list those of its base again. With FIRN_MEMBERS(), a
-/// module without members can be cloned as part of another.
+/// Generator is a random stream of the module's own, which io::save_run() saves. (A RollbackPoint
+/// puts it back whether it is listed or not.) A struct that derives from a module with members must
+/// list those of its base again. With FIRN_MEMBERS(), a module without members can be cloned as
+/// part of another.
 #define FIRN_MEMBERS(...)                                                                 \
   void visit_members(::firn::nn::MemberVisitor& firn_visitor) override {                  \
     ::firn::nn::detail::visit_all(firn_visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__); \

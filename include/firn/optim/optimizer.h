@@ -139,10 +139,11 @@ class Optimizer {
   /// writes into state(), the cycle throws Error and is dropped; the state stays as it was written.
   /// A std::bad_alloc of the function becomes OutOfMemory, whose text names the function.
   /// With OverflowPolicy::retry, a cycle whose gradients overflow is computed again at the lower
-  /// loss scale (S15), up to 64 times. Each try begins with the same random streams, running
-  /// statistics, positions of loaders, and tensors given to restore_on_retry(). A retry waits for
-  /// the device. Throws Error if a cycle is under way. If the function throws, or memory runs out
-  /// before the step, the cycle is dropped; with OverflowPolicy::retry all these go back too.
+  /// loss scale (S15), up to 64 times. Each try begins with the same random streams (those of
+  /// RollbackPoint), running statistics, positions of loaders, and tensors given to
+  /// restore_on_retry(). A retry waits for the device. Throws Error if a cycle is under way. If the
+  /// function throws, or memory runs out before the step, the cycle is dropped; with
+  /// OverflowPolicy::retry all these go back too.
   StepReport run_cycle(std::int64_t micro_steps,
                        const std::function<Loss(std::int64_t i)>& micro_batch);
   /// Runs a cycle for a batch of `samples` samples in micro-batches of at most `micro_batch`, both

@@ -112,6 +112,11 @@ void on_abandon(Device device, std::function<void()> rollback);
 /// position there and reserves as many numbers from it. The generator must outlive the graph.
 RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers);
 
+/// Announces that `generator` is about to move, so that RollbackPoints keep its place. Call it
+/// before Generator::reserve(); reserve_random() does so itself. Throws OutOfMemory; then do not
+/// reserve. Without a point nothing happens.
+void about_to_draw(Generator& generator);
+
 /// Names the next node of a capture, for Graph::summary(). `name` is a string literal. Call it for
 /// every launch; without a capture it costs one thread-local load.
 void note_kernel(const char* name);

@@ -26,9 +26,9 @@ enum class Rollback : std::uint8_t {
 ///     start.roll_back();  // as if work() had not begun
 ///   }
 ///
-/// It covers this thread's default_generator(), generators of layers, running statistics, metrics,
-/// positions of loaders, and collected values of optimizers' cycles. A backward() that failed
-/// half-way is undone too.
+/// It covers this thread's default_generator(), every other Generator that operations draw from,
+/// running statistics, metrics, positions of loaders, and collected values of optimizers' cycles. A
+/// backward() that failed half-way is undone too.
 ///
 /// It does not cover:
 ///   - what a step has changed: weights, the optimizer's state, and statistics that move once per
@@ -36,8 +36,9 @@ enum class Rollback : std::uint8_t {
 ///     cycle after it are dropped, and the weights stay as they are;
 ///   - settings: learning rate, loss scale, epoch, and a state that was copied into an optimizer;
 ///   - what load_run() and other functions read from files, but for the positions of loaders;
-///   - tensors that the work writes itself, gradients of leaves that no optimizer trains, and
-///     generators that the work gives to functions;
+///   - tensors that the work writes itself, and gradients of leaves that no optimizer trains;
+///   - Generator::set() and reserve() of other generators than the default one: they go back to
+///     where an operation first drew from them (runtime::about_to_draw() announces a reserve());
 ///   - what a loader has counted (stats()), and fields that were moved out of the batch in hand. A
 ///     loop that the work began is undone: its iterators are at their end.
 ///
@@ -48,9 +49,9 @@ enum class Rollback : std::uint8_t {
 /// A point belongs to its thread, and to the plan of memory that it was made in, if any: elsewhere
 /// roll_back() throws Error. Points of a thread nest as scopes, and are destroyed in the reverse
 /// order of their making. An outer point also undoes changes that are made while inner points live.
-/// A generator that has changed must live as long as the point; anything else may be destroyed
-/// before. The point covers the generator that was default_generator() when it was made, such as
-/// the one of a GeneratorScope around it.
+/// The generator that was default_generator() when the point was made, such as the one of a
+/// GeneratorScope around it, must live as long as the point. Anything else may be moved, and
+/// destroyed before. A Generator that was copied or assigned to is another one from then on.
 class RollbackPoint {
  public:
   /// Covers all kinds. Throws OutOfMemory.
@@ -98,6 +99,10 @@ struct PutBack {
 /// happens. roll_back() calls `check`, if there is one, before it puts anything back: it throws if
 /// that is impossible.
 void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save);
+
+/// Makes this thread's points forget what they keep of `what`: from then on, a change of it is its
+/// first. Call it when the object ends, or when it was given a value that is to stay.
+void forget_change(Rollback kind, const void* what) noexcept;
 
 }  // namespace runtime
 }  // namespace firn

@@ -6,6 +6,7 @@
 #include "dist/parallel/exchange.h"
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::dist {
 
@@ -92,6 +93,7 @@ namespace {
 Generator own_numbers(const Group& group) {
   Generator& stream = default_generator();
   if (group.size() == 1) return stream;
+  runtime::about_to_draw(stream);
   const RandomKey at = stream.reserve(1);
   const Generator here = Generator::of_thread(at.seed, at.offset + 1);
   return Generator::of_thread(here.get().seed, static_cast<std::uint64_t>(group.rank()) + 1);

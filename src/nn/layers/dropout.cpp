@@ -1,7 +1,6 @@
 // Dropout, Dropout2d.
 #include "firn/nn/layers/dropout.h"
 
-#include "autograd/cycle.h"
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
@@ -19,12 +18,8 @@ std::optional<Generator> stream_of(const DropoutOptions& options) {
   return Generator(*options.seed);
 }
 
-/// Returns the layer's own stream, which RollbackPoints put back, or the thread's.
-Generator& generator_for(std::optional<Generator>& own, const Tensor& x) {
-  if (!own) return default_generator();
-  if (x.defined()) autograd::about_to_change(*own, x.device());
-  return *own;
-}
+/// Returns the layer's own stream, or the thread's.
+Generator& generator_of(std::optional<Generator>& own) { return own ? *own : default_generator(); }
 
 }  // namespace
 
@@ -36,7 +31,7 @@ Dropout::Dropout(double p, const DropoutOptions& options) : p_(p), stream(stream
 }
 
 Tensor Dropout::forward(const Tensor& x) {
-  return dropout(x, p_, training(), generator_for(stream, x));
+  return dropout(x, p_, training(), generator_of(stream));
 }
 std::string Dropout::extra_repr() const { return fmt::format("{}", p_); }
 
@@ -54,7 +49,7 @@ Tensor Dropout2d::forward(const Tensor& x) {
   Tensor kept;
   {
     const NoGrad guard;
-    kept = dropout(ones(shape, x.dtype(), x.device()), p_, true, generator_for(stream, x));
+    kept = dropout(ones(shape, x.dtype(), x.device()), p_, true, generator_of(stream));
   }
   return x * kept;
 }

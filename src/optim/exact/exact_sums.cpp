@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "firn/random.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/optim.h"
 #include "optim/store/flat.h"
@@ -25,7 +26,12 @@ ExactSums::LockStep ExactSums::begin(const ParamStore& store, std::int64_t chunk
   // the same random numbers.
   const std::shared_ptr<Partial> loaded = runtime::dry_run() ? nullptr : std::move(loaded_);
   if (loaded) resumed_ = loaded->random;
-  random_ = resumed_ && !runtime::dry_run() ? *resumed_ : default_generator().reserve(1);
+  if (resumed_ && !runtime::dry_run()) {
+    random_ = *resumed_;
+  } else {
+    runtime::about_to_draw(default_generator());
+    random_ = default_generator().reserve(1);
+  }
   for (Source& s : sources_) {
     for (auto& entry : s.stack.entries()) {
       if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));

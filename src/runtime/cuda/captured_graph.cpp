@@ -140,6 +140,7 @@ void CapturedGraph::instantiate(void* captured) {
 }
 
 void CapturedGraph::launch() {
+  for (const Draws& d : draws_) runtime::about_to_draw(*d.generator);
   set_device(device_.index, "graph");
   const Stream here = current_stream(device_);
   FIRN_CHECK(order(device_.index, home_.handle, here.handle), "graph", "",

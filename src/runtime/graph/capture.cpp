@@ -2,7 +2,9 @@
 
 #include "base/build.h"
 #include "base/check.h"
+#include "firn/random.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/runtime/rollback.h"
 #include "firn/thread_context.h"
 #include "runtime/graph/captured_graph.h"
 #include "runtime/graph/draw_tape.h"
@@ -53,10 +55,29 @@ RandomKey fresh_random(Generator& generator, Device device, std::uint64_t number
     if (CapturedGraph* captured = capture_on(device)) return captured->reserve(generator, numbers);
   }
   // A plan draws nothing, and a generator of the caller's own stays where it is.
-  return planning() ? generator.get() : generator.reserve(numbers);
+  if (planning()) return generator.get();
+  about_to_draw(generator);
+  return generator.reserve(numbers);
 }
 
 }  // namespace
+
+void about_to_draw(Generator& generator) try {
+  // The points themselves keep the stream of their thread, which has no end that they could see.
+  if (!rollback_wanted() || static_cast<const void*>(&generator) == thread_context.random.own)
+      [[likely]]
+    return;
+  const Ref<detail::GeneratorPlace> place = generator.place();
+  place->ended = [](const detail::GeneratorPlace& p) noexcept {
+    forget_change(Rollback::random, &p);
+  };
+  before_change(Rollback::random, place.get(), [&place]() -> std::function<void()> {
+    return [place, key = place->generator->get()] {
+      if (place->generator) place->generator->set(key);
+    };
+  });
+}
+FIRN_OUT_OF_MEMORY("RollbackPoint")
 
 RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers) {
   DrawTape* const tape = thread_context.draw_tape;

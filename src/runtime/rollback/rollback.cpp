@@ -1,9 +1,11 @@
 // The RollbackPoints of each thread, and the changes that they know of.
 #include "firn/runtime/rollback.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <iterator>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -109,6 +111,15 @@ class RollbackSeam {
       if (!p->lacks(thing)) continue;
       p->changes.push_back({thing, put_back});
       p->known.insert(thing);
+    }
+  }
+
+  static void forget(const Point::Thing& thing) noexcept {
+    for (Point* p = innermost(); p; p = p->outer) {
+      if (p->known.erase(thing) == 0) continue;
+      const auto at = std::find_if(p->changes.rbegin(), p->changes.rend(),
+                                   [&](const Point::Change& c) { return c.thing == thing; });
+      p->changes.erase(std::prev(at.base()));  // usually one of the latest
     }
   }
 
@@ -234,6 +245,11 @@ void RollbackPoint::roll_back_kinds(std::uint8_t kinds) {
 namespace runtime {
 
 bool rollback_wanted() noexcept { return RollbackSeam::wanted(); }
+
+void forget_change(Rollback kind, const void* what) noexcept {
+  if (RollbackSeam::wanted()) [[unlikely]]
+    RollbackSeam::forget({kind, what});
+}
 
 void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save) try {
   if (RollbackSeam::wanted()) [[unlikely]]
