@@ -45,6 +45,9 @@ class Cycle {
   virtual void join(const std::shared_ptr<CycleMember>& member) = 0;
   /// Number of backward passes in the running cycle, as far as it is known.
   virtual std::int64_t micro_steps() const noexcept = 0;
+  /// Announces that a gradient of the cycle will change outside of its passes, so that
+  /// RollbackPoints keep the cycle as it is.
+  virtual void about_to_change_gradients() = 0;
 
   /// Notes that a forward pass has read f32 weights of this cycle in f16 (autocast).
   void note_f16() const noexcept { reads_f16_.store(true, std::memory_order_relaxed); }

@@ -2,7 +2,9 @@
 
 #include <memory>
 
+#include "autograd/cycle.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/thread_context.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 
@@ -41,6 +43,10 @@ void keep_if_planned(Leaf& leaf) {
                       });
 }
 
+void keep_if_of_cycle(const Leaf& leaf) {
+  if (leaf.cycle && leaf.cycle != thread_context.cycle) leaf.cycle->about_to_change_gradients();
+}
+
 void add_into(const Tensor& target, const Tensor& x, float beta) {
   kernels::axpby(1.0, x.view(), beta, target.mutable_view(), current_stream(target.device()));
 }
@@ -63,6 +69,7 @@ void borrow_arena(Leaf& leaf) {
 
 Sink leaf_sink(Leaf& leaf) {
   keep_if_planned(leaf);
+  keep_if_of_cycle(leaf);
   const bool first = leaf.touched++ == 0;
   if (leaf.arena.defined()) return {leaf.arena, first ? 0.0f : 1.0f};
   if (!leaf.collected.defined() || !is_exclusive(leaf.collected, leaf)) keep_if_abandoned(leaf);

@@ -162,7 +162,7 @@ class Node : public GraphNode {
   std::uint32_t frozen = 0;
   /// The cycle for which this leaf collects. The leaf takes no gradient from passes of other
   /// cycles.
-  const Cycle* cycle = nullptr;
+  Cycle* cycle = nullptr;
   bool takes_gradient() const noexcept {
     return frozen == 0 && (!cycle || !thread_context.cycle || cycle == thread_context.cycle) &&
            (!thread_context.gradient_path || thread_context.gradient_path->contains(this));
@@ -270,6 +270,9 @@ class Leaf final : public Node {
 
 /// Announces a change of the leaf's gradient. A plan of a step restores the gradient at its end.
 void keep_if_planned(Leaf& leaf);
+/// Is called before the leaf's gradient changes. If an optimizer trains the leaf and none of its
+/// passes is running, announces the change to the leaf's cycle.
+void keep_if_of_cycle(const Leaf& leaf);
 
 /// The leaf node of a tensor, or null if it is not a leaf that requires a gradient.
 Leaf* leaf_of(const Tensor& t) noexcept;

@@ -103,6 +103,7 @@ void Tensor::set_grad(const Tensor& g) const {
   FIRN_CHECK(!leaf->collector(), "set_grad", "set DistributeOptions::zero to 1",
              "the gradient of {} is sharded over ranks", describe(*this));
   autograd::keep_if_planned(*leaf);
+  autograd::keep_if_of_cycle(*leaf);
   if (!leaf->arena.defined()) {
     leaf->collected = !g.defined() ? g : g.dtype() == dtype() ? g.detach() : copy_of(g, dtype());
     return;

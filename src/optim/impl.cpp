@@ -193,6 +193,10 @@ std::int64_t Optimizer::Impl::micro_steps() const noexcept {
   return std::max({at.length, at.micro_steps, call.parts});
 }
 
+void Optimizer::Impl::about_to_change_gradients() {
+  hooks.now_and_at_replay([](Impl& i) { about_to_change_cycle(i); });
+}
+
 void Optimizer::Impl::drop_members() {
   // Before its first backward pass a cycle has collected nothing. But a captured call may be
   // replayed at any point of a cycle.

@@ -328,6 +328,65 @@ TEST_CASE("rollback: what zero_grad(), flush() and step() do to a cycle in its m
   }
 }
 
+TEST_CASE("rollback: gradients that set_grad() or a plain backward() has changed go back") {
+  Tensor w = parameter({1, 2}, {2}), b = parameter({3}, {1});
+  optim::SGD opt({w, b}, {.lr = 0.1}, {.accumulate = 4});
+  const auto micro_step = [&](double g) {
+    opt.backward(objective(w, {g}));
+    opt.step();
+  };
+  const std::function<void()> works[] = {
+      [&] { w.set_grad(ones({2})); },
+      [&] { w.set_grad({}); },
+      [&] { b.set_grad(ones({1})); },
+      [&] { objective(w, {3}).backward(); },
+      [&] { objective(b, {3}).backward(); },
+      [&] {
+        micro_step(3);
+        w.set_grad({});
+      },
+      [&] {
+        w.set_grad({});
+        opt.zero_grad();
+        b.set_grad(ones({1}));
+      },
+  };
+  for (const bool begun : {true, false}) {
+    opt.zero_grad();
+    if (begun) micro_step(2);
+    const Bits before = bits_of_state(opt);
+    for (const auto& work : works) {
+      RollbackPoint point;
+      work();
+      point.roll_back();
+      CHECK(w.grad().defined() == begun);
+      if (begun) CHECK(values_of(w.grad()) == std::vector<double>{2, 2});
+      CHECK_FALSE(b.grad().defined());
+      CHECK(opt.cycle_position() == (begun ? 1 : 0));
+      if (begun) CHECK(bits_of_state(opt) == before);
+      CHECK(opt.flush(optim::Partial::carry).micro_steps() == (begun ? 1 : 0));
+    }
+    micro_step(4);
+  }
+}
+
+TEST_CASE("rollback: a gradient of a plain backward() is refused after it went back, as before") {
+  Tensor w = parameter({1, 2}, {2});
+  optim::SGD opt({w}, {.lr = 0.1});
+  objective(w, {3}).backward();
+  {
+    RollbackPoint point;
+    opt.zero_grad();
+    opt.backward(objective(w, {1}));
+    point.roll_back();
+  }
+  CHECK(values_of(w.grad()) == std::vector<double>{3, 3});
+  CHECK_THROWS_AS(opt.backward(objective(w, {1})), Error);
+  opt.zero_grad();
+  opt.backward(objective(w, {1}));
+  CHECK(opt.step().applied());
+}
+
 TEST_CASE("rollback: a mark at the beginning of a cycle copies no gradients, a later one does") {
   Tensor large = parameter(std::vector<double>(4096, 1), {4096});
   optim::SGD opt({large}, {.lr = 1});

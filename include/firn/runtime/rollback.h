@@ -27,8 +27,8 @@ enum class Rollback : std::uint8_t {
 ///   }
 ///
 /// It covers this thread's default_generator(), every other Generator that operations draw from,
-/// running statistics, metrics, positions of loaders, and collected values of optimizers' cycles. A
-/// backward() that failed half-way is undone too.
+/// running statistics, metrics, positions of loaders, and collected values of optimizers' cycles,
+/// set_grad() of their parameters included. A backward() that failed half-way is undone too.
 ///
 /// It does not cover:
 ///   - what a step has changed: weights, the optimizer's state, and statistics that move once per
@@ -36,7 +36,8 @@ enum class Rollback : std::uint8_t {
 ///     cycle after it are dropped, and the weights stay as they are;
 ///   - settings: learning rate, loss scale, epoch, and a state that was copied into an optimizer;
 ///   - what load_run() and other functions read from files, but for the positions of loaders;
-///   - tensors that the work writes itself, and gradients of leaves that no optimizer trains;
+///   - tensors that the work writes itself, also gradients that it writes through grad() or
+///     Optimizer::state(), and gradients of leaves that no optimizer trains;
 ///   - Generator::set() and reserve() of other generators than the default one: they go back to
 ///     where an operation first drew from them (runtime::about_to_draw() announces a reserve());
 ///   - what a loader has counted (stats()), and fields that were moved out of the batch in hand. A

@@ -13,7 +13,7 @@
 namespace firn::optim {
 
 HostSnapshot keep_host(const OptimizerImpl& impl) {
-  return {impl.at, impl.now, impl.store.ledger().contributions()};
+  return {impl.at, impl.now, impl.store.ledger().place()};
 }
 
 bool cycle_is_empty(const OptimizerImpl& impl) noexcept {
@@ -31,7 +31,7 @@ CycleCopy reserve_copy(const OptimizerImpl& impl) {
 void put_back(OptimizerImpl& impl, const HostSnapshot& kept) noexcept {
   impl.at = kept.at;
   impl.now = kept.now;
-  impl.store.ledger().put_back(kept.contributions);
+  impl.store.ledger().put_back(kept.gradients);
 }
 
 CycleSnapshot keep_cycle(OptimizerImpl& impl, const CycleCopy* memory) {

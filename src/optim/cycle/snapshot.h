@@ -17,7 +17,7 @@ namespace firn::optim {
 struct HostSnapshot {
   Progress at;
   CycleState now;
-  GradientLedger::Counts contributions;
+  GradientLedger::Place gradients;
 };
 /// A cycle on the host and on the device.
 struct CycleSnapshot {

@@ -98,8 +98,13 @@ void GradientLedger::forget_reported() noexcept {
   std::fill(reported_.begin(), reported_.end(), std::uint8_t{0xff});  // unlike any flag
 }
 
+void GradientLedger::put_back(const Place& place) noexcept {
+  put_back(place.received);
+  std::copy(place.noted.begin(), place.noted.end(), noted_.begin());
+}
+
 GradientLedger::Place GradientLedger::exchange(const Place& next) {
-  Place before{contributions(), noted_};
+  Place before = place();
   const Counts nothing(leaves_.size());
   put_back(next.received.empty() ? nothing : next.received);
   noted_ = next.noted.empty() ? nothing : next.noted;

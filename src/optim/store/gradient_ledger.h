@@ -19,6 +19,10 @@ namespace firn::optim {
 class GradientLedger {
  public:
   using Counts = std::vector<std::uint32_t>;
+  /// Contributions that autograd has counted, and those of them that were noted.
+  struct Place {
+    Counts received, noted;
+  };
 
   GradientLedger() = default;
   /// Allocates the flags on `device`, with no gradient received. Errors name `op`.
@@ -69,19 +73,19 @@ class GradientLedger {
 
   /// Returns the number of contributions that each parameter has received in the cycle.
   Counts contributions() const;
+  Place place() const { return {contributions(), noted_}; }
   /// Adds the contributions of a replayed pass, from `before` to `after`. Throws Error, with the
   /// parameter as `label` names it, if the replay stores a first contribution that was captured as
   /// an addition, or the reverse.
   template <class Label>
   void receive(const Counts& before, const Counts& after, const Label& label);
-  /// Restores the counts. The contents of the flags are unknown afterwards.
+  /// Restores the counts, and notes them. The contents of the flags are unknown afterwards.
   void put_back(const Counts& contributions) noexcept;
+  /// Restores the counts, of which some may not be noted.
+  void put_back(const Place& place) noexcept;
 
   // ---- Chunks that are interleaved ----
 
-  struct Place {
-    Counts received, noted;
-  };
   /// Returns the counts so far, and replaces them by those of `next`. An empty one has received
   /// nothing.
   Place exchange(const Place& next);

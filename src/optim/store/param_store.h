@@ -26,7 +26,7 @@ struct StoreOptions {
   StateMemory memory = StateMemory::device;
   bool watched = false;  ///< the host reads outcomes without waiting: see last_seen()
   Tensor scaler;         ///< memory of the loss scale; undefined: the store allocates it
-  const autograd::Cycle* cycle = nullptr;  ///< cycle that collects the parameters' gradients
+  autograd::Cycle* cycle = nullptr;  ///< cycle that collects the parameters' gradients
 };
 
 /// Owns the arenas (arena.h) and the device memory of the step. Element i of an arena's weights,
