@@ -48,6 +48,9 @@ class Cycle {
   /// Announces that a gradient of the cycle will change outside of its passes, so that
   /// RollbackPoints keep the cycle as it is.
   virtual void about_to_change_gradients() = 0;
+  /// Takes over the record of which leaves have a gradient, if a program has written it since the
+  /// last call. Tensor::grad() calls it.
+  virtual void adopt_gradients() = 0;
 
   /// Notes that a forward pass has read f32 weights of this cycle in f16 (autocast).
   void note_f16() const noexcept { reads_f16_.store(true, std::memory_order_relaxed); }

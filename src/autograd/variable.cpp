@@ -81,6 +81,7 @@ Tensor Tensor::grad() const {
   FIRN_CHECK(leaf || !node_of(*this), "grad", "only leaves keep a gradient: add_hook shows others",
              "{} was made by {}", describe(*this), node_of(*this)->op);
   if (!leaf) return {};
+  if (leaf->cycle) leaf->cycle->adopt_gradients();
   FIRN_CHECK(!leaf->collector() || leaf->arena.defined() || leaf->touched == 0, "grad",
              "a hook (add_hook) is given this rank's gradient; or set DistributeOptions::zero to 1",
              "the gradient of {} is sharded over ranks", describe(*this));
@@ -102,6 +103,7 @@ void Tensor::set_grad(const Tensor& g) const {
              "the backward() of the optimizer that trains {} is running", describe(*this));
   FIRN_CHECK(!leaf->collector(), "set_grad", "set DistributeOptions::zero to 1",
              "the gradient of {} is sharded over ranks", describe(*this));
+  if (leaf->cycle) leaf->cycle->adopt_gradients();  // a later call would undo this
   autograd::keep_if_planned(*leaf);
   autograd::keep_if_of_cycle(*leaf);
   if (!leaf->arena.defined()) {

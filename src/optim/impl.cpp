@@ -197,6 +197,11 @@ void Optimizer::Impl::about_to_change_gradients() {
   hooks.now_and_at_replay([](Impl& i) { about_to_change_cycle(i); });
 }
 
+void Optimizer::Impl::adopt_gradients() {
+  // A running pass adds to gradients, and neither a dry run nor a capture can read the record.
+  if (passes == 0 && !runtime::dry_run() && !hooks.capturing()) optim::adopt_gradients(*this);
+}
+
 void Optimizer::Impl::drop_members() {
   // Before its first backward pass a cycle has collected nothing. But a captured call may be
   // replayed at any point of a cycle.

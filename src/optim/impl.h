@@ -171,6 +171,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   void join(const std::shared_ptr<autograd::CycleMember>& member) override { members.join(member); }
   std::int64_t micro_steps() const noexcept override;
   void about_to_change_gradients() override;
+  void adopt_gradients() override;
   void drop_members();
 
   StepOptions options;

@@ -63,6 +63,8 @@ SavedState state_to_save(Optimizer& optimizer, bool of_all, const char* op,
   return out;
 }
 
+void adopt_gradients(Optimizer& optimizer) { impl_of(optimizer).adopt_gradients(); }
+
 void gather_state(Optimizer& optimizer) { gather_state(impl_of(optimizer)); }
 
 }  // namespace firn::optim

@@ -60,6 +60,8 @@ struct SavedState {
 /// optimizer as `part`.
 SavedState state_to_save(Optimizer& optimizer, bool of_all, const char* op,
                          const std::string& part);
+/// Makes gradients that were copied into the state known to Tensor::grad() and to backward passes.
+void adopt_gradients(Optimizer& optimizer);
 /// Gathers the state of all ranks, for the next state_to_save(). All ranks make this call. If it
 /// throws on one, it throws on all.
 void gather_state(Optimizer& optimizer);

@@ -26,14 +26,6 @@ Schedule check_copied(const OptimizerImpl& impl, const ParamStore::HostState& s)
                                        .progress = impl.at});
 }
 
-/// Takes over the record of which gradients the cycle has. All gradients came with the state, so a
-/// pass that failed half-way no longer matters.
-void adopt_gradients(OptimizerImpl& impl) {
-  if (!impl.store.ledger().adopt()) return;
-  if (impl.now.failed()) impl.now.phase = Phase::collecting;
-  impl.now.parts_held = true;
-}
-
 /// Takes over the rest of the state. Returns true if one was copied in since the last call.
 bool adopt_rest(OptimizerImpl& impl) {
   const std::uint32_t version = version_of_state(impl);
@@ -51,6 +43,13 @@ bool adopt_rest(OptimizerImpl& impl) {
 }
 
 }  // namespace
+
+void adopt_gradients(OptimizerImpl& impl) {
+  if (!impl.store.ledger().adopt()) return;
+  // All gradients came with the state, so a pass that failed half-way no longer matters.
+  if (impl.now.failed()) impl.now.phase = Phase::collecting;
+  impl.now.parts_held = true;
+}
 
 void adopt_state(OptimizerImpl& impl) {
   const bool adopted = adopt_rest(impl);

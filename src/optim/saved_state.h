@@ -18,6 +18,8 @@ std::vector<StateEntry> state_of(OptimizerImpl& impl);
 void gather_state(OptimizerImpl& impl);
 /// Returns why a run could not continue from the current state, or "" if it could.
 std::string why_not_saved(const OptimizerImpl& impl);
+/// Takes over the record of which gradients the cycle has, if it was copied in since the last call.
+void adopt_gradients(OptimizerImpl& impl);
 /// Takes over a state that was copied in since the last call. Throws Error if it is not the
 /// state of an optimizer of this kind.
 void adopt_state(OptimizerImpl& impl);

@@ -16,10 +16,13 @@
 #include "firn/firn.h"
 #include "io/bits.h"
 #include "support/catch.h"
+#include "support/matchers.h"
+#include "support/values.h"
 
 namespace firn::testing {
 namespace {
 
+using test::contains;
 using test::TempFolder;
 
 /// A run of this file: objects, and one micro-step.
@@ -340,6 +343,76 @@ TEST_CASE("[S23][S31] run: a loader with threads, in the middle of an epoch") {
 
 TEST_CASE("[S23] run: two networks with an optimizer each, f16") {
   check_resume([] { return std::make_unique<GanRun>(); }, 6);
+}
+
+/// A layer in the middle of a cycle of three micro-steps.
+struct MidCycle {
+  nn::Linear net{4, 2};
+  optim::AdamW opt{net.named_parameters(), {.lr = 1e-2}, {.accumulate = 3}};
+  Tensor loss() { return (net(images(0, {8, 4})) - images(1, {8, 2})).square().sum(); }
+  void micro_step() {
+    opt.backward(loss(), 8);
+    opt.step();
+  }
+  std::vector<io::RunPart> parts() { return {net, opt}; }
+};
+
+TEST_CASE("[S23] run: gradients of a loaded cycle are seen at once") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  MidCycle saved;
+  saved.micro_step();
+  io::save_run(path, saved.parts());
+  const std::string gradient = testing::bits_of(saved.net.weight.grad());
+
+  MidCycle loaded;
+  SECTION("after load_run()") { io::load_run(path, loaded.parts()); }
+  SECTION("after load_run() over another cycle") {
+    loaded.opt.backward(loaded.net.weight.sum(), 1);
+    io::load_run(path, loaded.parts());
+    CHECK(loaded.net.bias.grad().defined());
+  }
+  SECTION("after copies into state()") {
+    const auto from = saved.opt.state();
+    std::size_t i = 0;
+    for (const optim::NamedState& s : loaded.opt.state()) copy_(s.tensor, from[i++].tensor);
+  }
+  REQUIRE(loaded.net.weight.grad().defined());
+  CHECK(testing::bits_of(loaded.net.weight.grad()) == gradient);
+  CHECK(optim::gradient_health(loaded.opt)[0].received);
+
+  for (MidCycle* run : {&saved, &loaded}) {
+    run->net.weight.set_grad(run->net.weight.grad() * 2);
+    run->micro_step();
+    run->micro_step();
+  }
+  CHECK(bits_of(loaded.net, loaded.opt) == bits_of(saved.net, saved.opt));
+}
+
+TEST_CASE("[S23] run: a gradient dropped after copies into state() stays dropped") {
+  MidCycle saved, loaded;
+  saved.micro_step();
+  const auto from = saved.opt.state();
+  std::size_t i = 0;
+  for (const optim::NamedState& s : loaded.opt.state()) copy_(s.tensor, from[i++].tensor);
+  for (MidCycle* run : {&saved, &loaded}) {
+    run->net.weight.set_grad({});
+    CHECK(!run->net.weight.grad().defined());
+    run->micro_step();
+    run->micro_step();
+  }
+  CHECK(bits_of(loaded.net, loaded.opt) == bits_of(saved.net, saved.opt));
+}
+
+TEST_CASE("[S23] run: a plain backward() after load_run() in mid-cycle is refused") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  MidCycle saved, loaded;
+  saved.micro_step();
+  io::save_run(path, saved.parts());
+  io::load_run(path, loaded.parts());
+  loaded.loss().backward();
+  CHECK_THAT(error_of([&] { loaded.opt.step(); }), contains("did not come through the optimizer"));
 }
 
 }  // namespace firn::testing

@@ -113,7 +113,7 @@ struct LoadRunOptions {
 };
 
 /// Restores every part to its state in save_run(): training continues with the same bits, even if a
-/// backward() has failed half-way. Throws Error while a backward() of one of the optimizers is
+/// backward() has failed half-way. Tensor::grad() shows the gradients of a loaded cycle at once. Throws Error while a backward() of one of the optimizers is
 /// running. The next loop over a Loader begins after the batch that was current; a loop that is
 /// running does not continue (data/loader.h).
 ///

@@ -214,6 +214,8 @@ void restore_run(const char* op, const std::string& path, RunFile file,
   const auto prepare = [&] { writes = prepared_writes(op, path, std::move(file), parts, options); };
   load_on_every_rank(op, ranks_of(parts), std::ref(prepare));
   for (const auto& write : writes) write();
+  for (const RunPart& part : parts)
+    if (const auto& adopt = RunAccess::source(part).adopt) adopt();
 }
 
 void save_run(const std::string& path, std::span<const RunPart> parts) try {

@@ -180,7 +180,8 @@ RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
                         return optimizer_slots(name, optimizer, whose);
                       },
                       [&optimizer] { return optim::ranks_of(optimizer); },
-                      [&optimizer] { optim::gather_state(optimizer); }});
+                      [&optimizer] { optim::gather_state(optimizer); },
+                      [&optimizer] { optim::adopt_gradients(optimizer); }});
 }
 RunPart::RunPart(Resumable& batches) : RunPart("loader", batches) {}
 RunPart::RunPart(std::string name, Resumable& batches) {

@@ -55,6 +55,7 @@ struct RunPart::Source {
   // For an optimizer:
   std::function<autograd::StepRanks()> ranks = {};
   std::function<void()> gather = {};  ///< all ranks call it before slots(SlotsOf::all_ranks)
+  std::function<void()> adopt = {};   ///< makes loaded gradients known; called after the writes
   bool optional = false;
 };
 

@@ -43,7 +43,9 @@ GradientHealth look(const T* g, std::int64_t n, double to_mean, double scale,
 }  // namespace
 
 std::vector<GradientHealth> gradient_health(const Optimizer& optimizer, DType dtype) try {
-  const ParamStore& store = OptimizerAccess::impl(optimizer).store;
+  OptimizerImpl& impl = OptimizerAccess::impl(optimizer);
+  impl.adopt_gradients();
+  const ParamStore& store = impl.store;
   FIRN_CHECK(dtype == DType::f16 || dtype == DType::bf16, store.op(), "ask for f16 or bf16",
              "the health of gradients as {} is not known", dtype);
   FIRN_CHECK(!store.gradients_sharded(), store.op(), "set DistributeOptions::zero to 1",
