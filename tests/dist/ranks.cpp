@@ -2,6 +2,7 @@
 // each.
 #include <fmt/format.h>
 
+#include "data/files.h"
 #include "dist/training.h"
 #include "firn/memory.h"
 #include "firn/runtime/kernel_support.h"
@@ -519,6 +520,34 @@ TEST_CASE("[S40][S42] ranks: after a cycle that was dropped the state is the sam
       CHECK(e.ends_with(" 24"));
     }
   }
+}
+
+TEST_CASE("[S34][S40] ranks: load_run() warns of running statistics that were each rank's own",
+          "[host]") {
+  const test::TempFolder folder;
+  const auto warnings_of = [&](int ranks, nn::BatchNormMode mode) {
+    const Warnings warnings;
+    const auto means = on_ranks<double>(ranks, [&](const Group& group) {
+      manual_seed(1);
+      nn::Sequential net{nn::Linear(7, 3), nn::BatchNorm1d(3, {.accumulation = mode})};
+      optim::SGD opt(net.parameters(), {.lr = 0.1});
+      distribute(opt, group);
+      const Rows rows(12, 7, 3, 41);
+      opt.run_batch(12, 12, [&](std::int64_t first, std::int64_t last) {
+        return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
+      });
+      io::save_run(folder.file("run"), {net, opt});
+      io::load_run(folder.file("run"), {net, opt});
+      return net.named_buffers()[0].tensor.sum().item();
+    });
+    for (const double mean : means) CHECK(mean == means[0]);
+    return warnings.texts;
+  };
+  const auto own = warnings_of(2, nn::BatchNormMode::per_micro_batch);
+  REQUIRE(own.size() == 1);
+  CHECK(mentions(own[0], {"[load_run]", "all 2 ranks", "running statistics of 1 ", "per_step"}));
+  CHECK(warnings_of(2, nn::BatchNormMode::per_step).empty());
+  CHECK(warnings_of(1, nn::BatchNormMode::per_micro_batch).empty());
 }
 
 }  // namespace

@@ -87,9 +87,11 @@ RunPart optional_part(RunPart part);
 /// does not find the file. The other ranks return when everything is on disk, and throw Error if it
 /// could not be written. Any number of ranks can load_run() the file. In mid-cycle, rank 0 then
 /// continues with the gradients that all ranks had collected. Their sum has another order, so the
-/// run continues up to rounding; between steps it continues to the bit. In exact mode it also does
-/// so within a batch, if the call is made in MicroBatch::between. Loaders in the file are then
-/// before the current batch.
+/// run continues up to rounding; between steps it continues to the bit. All ranks continue with
+/// rank 0's buffers, such as running statistics. Those of BatchNormMode::per_micro_batch differ
+/// between ranks, and load_run() warns of them; per_step and whole_batch keep them equal. In exact
+/// mode it also does so within a batch, if the call is made in MicroBatch::between. Loaders in the
+/// file are then before the current batch.
 ///
 /// Ranks that have parts of one model (dist::Mesh) write separate files by different paths. Rank 0
 /// among the copies of a part writes that part's file. load_run() refuses the file of another part.
@@ -113,9 +115,10 @@ struct LoadRunOptions {
 };
 
 /// Restores every part to its state in save_run(): training continues with the same bits, even if a
-/// backward() has failed half-way. Tensor::grad() shows the gradients of a loaded cycle at once. Throws Error while a backward() of one of the optimizers is
-/// running. The next loop over a Loader begins after the batch that was current; a loop that is
-/// running does not continue (data/loader.h).
+/// backward() has failed half-way. Tensor::grad() shows the gradients of a loaded cycle at once.
+/// Throws Error while a backward() of one of the optimizers is running. The next loop over a Loader
+/// begins after the batch that was current; a loop that is running does not continue
+/// (data/loader.h).
 ///
 /// Throws IoError, before anything is written, if the file is not a saved run or a byte of it is
 /// damaged. Throws IoError if the file does not fit these parts: names, shapes, dtypes, kinds and

@@ -216,6 +216,7 @@ void restore_run(const char* op, const std::string& path, RunFile file,
   for (const auto& write : writes) write();
   for (const RunPart& part : parts)
     if (const auto& adopt = RunAccess::source(part).adopt) adopt();
+  warn_of_own_statistics(op, parts, ranks_of(parts));
 }
 
 void save_run(const std::string& path, std::span<const RunPart> parts) try {

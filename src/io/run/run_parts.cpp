@@ -11,8 +11,10 @@
 #include "autograd/cycle.h"
 #include "base/check.h"
 #include "firn/dist/group.h"
+#include "firn/nn/layers/batch_norm.h"
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
+#include "firn/warning.h"
 #include "nn/shown_weights.h"
 #include "nn/tree.h"
 #include "optim/inside.h"
@@ -158,18 +160,31 @@ std::shared_ptr<const RunPart::Source> source_of_one(std::string name, T& value)
   });
 }
 
+std::shared_ptr<const RunPart::Source> source_of_module(std::string name, nn::Module& module) {
+  RunPart::Source out{
+      &module, [name = std::move(name), &module](SlotsOf) { return module_slots(name, module); }};
+  out.own_statistics = [&module]() -> std::string {
+    for (const auto& m : nn::detail::tree_of(module)) {
+      const auto* const norm = dynamic_cast<const nn::BatchNorm*>(m.module);
+      if (norm && norm->running_mean.defined() && norm->training() &&
+          norm->accumulation() == nn::BatchNormMode::per_micro_batch)
+        return m.path.empty() ? norm->type_name() : m.path;
+    }
+    return {};
+  };
+  return std::make_shared<const RunPart::Source>(std::move(out));
+}
+
 void check_name(const std::string& name) {
   FIRN_CHECK(!name.empty(), "RunPart", "it is its name in the file", "a part's name is empty");
 }
 
 }  // namespace
 
-RunPart::RunPart(nn::Module& module)
-    : source_(source_of(&module, [&module](SlotsOf) { return module_slots("", module); })) {}
+RunPart::RunPart(nn::Module& module) : source_(source_of_module("", module)) {}
 RunPart::RunPart(std::string name, nn::Module& module) {
   check_name(name);
-  source_ = source_of(
-      &module, [name = std::move(name), &module](SlotsOf) { return module_slots(name, module); });
+  source_ = source_of_module(std::move(name), module);
 }
 RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
 RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
@@ -243,6 +258,22 @@ void load_on_every_rank(const char* op, const autograd::StepRanks& ranks,
     });
   } catch (const dist::RankError& e) {
     if (!done || e.op() == op) throw;  // another rank has failed; else the group is broken
+  }
+}
+
+void warn_of_own_statistics(const char* op, std::span<const RunPart> parts,
+                            const autograd::StepRanks& ranks) {
+  if (!ranks.copies || ranks.copies->size() == 1 || ranks.copies->rank() > 0) return;
+  for (const RunPart& part : parts) {
+    const auto& own_statistics = RunAccess::source(part).own_statistics;
+    const std::string layer = own_statistics ? own_statistics() : "";
+    if (layer.empty()) continue;
+    return warn(op,
+                fmt::format("all {} ranks go on with the running statistics of {} in the file, "
+                            "which are those of one rank's samples",
+                            ranks.copies->size(), layer),
+                "nn::convert_batch_norm(net, nn::BatchNormMode::per_step) keeps them equal on all "
+                "ranks");
   }
 }
 

@@ -57,6 +57,9 @@ struct RunPart::Source {
   std::function<void()> gather = {};  ///< all ranks call it before slots(SlotsOf::all_ranks)
   std::function<void()> adopt = {};   ///< makes loaded gradients known; called after the writes
   bool optional = false;
+  /// For a module: names a layer whose running statistics each rank has from its own samples, or
+  /// returns "".
+  std::function<std::string()> own_statistics = {};
 };
 
 struct RunAccess {
@@ -87,6 +90,9 @@ void on_first_copy(const char* op, const autograd::StepRanks& ranks,
 /// rank loads independently.
 void load_on_every_rank(const char* op, const autograd::StepRanks& ranks,
                         const std::function<void()>& function);
+/// Warns on the first rank if modules that several ranks have loaded keep statistics of each rank.
+void warn_of_own_statistics(const char* op, std::span<const RunPart> parts,
+                            const autograd::StepRanks& ranks);
 /// Throws Error on every rank if two ranks with parts of one model would write to the same path.
 void require_own_path(const char* op, const std::string& path, const autograd::StepRanks& ranks);
 
