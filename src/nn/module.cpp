@@ -294,9 +294,12 @@ void commit(const Conversion& c) noexcept {
 }
 
 void convert(Module& root, std::optional<DType> dtype, std::optional<Device> device) {
-  FIRN_CHECK(!runtime::dry_run(), "Module::to",
-             "convert the module before the step that is planned",
-             "a step that is planned cannot convert {}, which stays", root.type_name());
+  for_each_tensor(tree_of(root), [&](const TreeTensor& t) {
+    FIRN_CHECK(!runtime::dry_run() || t.tensor.storage()->is_of_plan(), "Module::to",
+               "convert the module before the plan, or make it in the plan",
+               "a plan cannot convert {}, whose {} was made before the plan", root.type_name(),
+               t.path);
+  });
   const NoGrad guard;
   std::vector<Conversion> plan;
   const auto converted = [&](const Tensor& t, DType to, Owner owner) {

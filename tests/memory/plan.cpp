@@ -162,6 +162,52 @@ TEST_CASE("a plan within a plan, of nothing, or of a step that throws", "[memory
   CHECK(layer.weight.dtype() == f32);
 }
 
+/// Makes a model, converts it, makes its optimizer, and trains.
+void whole_program(DType dtype) {
+  Net net;
+  if (dtype != f32) net.to(dtype);
+  Net copy = nn::clone(net);
+  optim::AdamW opt(net.parameters(), {}, {.ema = 0.9});
+  optim::Muon muon(copy.named_parameters(), {});
+  for (int i = 0; i < 2; ++i) {
+    opt.backward(cross_entropy(net(zeros({4, 3, 8, 8}, dtype)), zeros({4}, i64)));
+    opt.step();
+    muon.backward(cross_entropy(copy(zeros({4, 3, 8, 8}, dtype)), zeros({4}, i64)));
+    muon.step();
+  }
+}
+
+TEST_CASE("a plan may make a model, convert it and make its optimizer", "[memory]") {
+  for (const DType dtype : {f32, bf16, f16}) {
+    CAPTURE(dtype);
+    const MemoryStats before = memory_stats();
+    const std::size_t planned = plan_memory([&] { whole_program(dtype); }).peak;
+    CHECK(memory_stats().total.current == before.total.current);
+    CHECK(memory_stats().total.peak == before.total.peak);
+    release_cached_memory();
+    reset_peak_memory();
+    whole_program(dtype);
+    CHECK(memory_stats().total.peak == planned);
+  }
+}
+
+TEST_CASE("a plan refuses to move or convert a model that was made before it", "[memory]") {
+  nn::Linear layer(4, 2);
+  const Tensor view = arange(8, f32).slice(0, 0, 4).set_requires_grad();
+  const auto refused = [](auto&& step) { return error_of([&] { plan_memory(step); }); };
+  CHECK_THAT(refused([&] { optim::SGD(layer.parameters(), {.lr = 1}); }),
+             test::contains("[SGD] parameter 0") && test::contains("before the plan"));
+  CHECK_THAT(refused([&] { optim::SGD({view}, {.lr = 1}); }), test::contains("before the plan"));
+  CHECK_THAT(refused([&] {
+               nn::Linear made(4, 2);
+               optim::SGD({made.weight, layer.weight}, {.lr = 1});
+             }),
+             test::contains("parameter 1"));
+  CHECK_THAT(refused([&] { layer.to(bf16); }), test::contains("weight was made before the plan"));
+  optim::SGD opt({layer.weight, layer.bias, view}, {.lr = 1});
+  CHECK(values_of(view) == std::vector<double>{0, 1, 2, 3});
+}
+
 TEST_CASE("memory that outlives its plan reads as zeros", "[memory]") {
   Tensor kept;
   plan_memory([&] { kept = ones({1000}, Device::cpu()); });

@@ -31,6 +31,9 @@ struct MemoryPlan {
 /// threads allocate, such as the workers of a loader. Other effects of `step` (prints, counters) do
 /// happen.
 ///
+/// `step` may make a model, convert it and make its optimizer. A model that was made before the
+/// plan can neither be converted nor be given to a new optimizer in it: Error.
+///
 /// A graph::Step is planned as its work. Once it has captured, it is planned as a replay, which
 /// takes no more memory. After a plan, a graph::Step still needs one real run before its capture.
 ///

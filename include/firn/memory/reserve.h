@@ -22,7 +22,8 @@ class MemoryReserve {
   MemoryReserve() noexcept;
   /// Runs `work` by shapes alone, as plan_memory() does, to learn its allocations on `device`. Then
   /// takes that memory, which counts for `owner`; later allocations from it count for no other
-  /// owner. Throws OutOfMemory, whatever `work` throws, and Error where plan_memory() does.
+  /// owner. Throws OutOfMemory, whatever `work` throws, and Error where plan_memory() does. In a
+  /// plan `work` is a part of it.
   MemoryReserve(const std::function<void()>& work, Device device, Owner owner);
   ~MemoryReserve();
   MemoryReserve(MemoryReserve&& other) noexcept;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "firn/runtime/kernel_support.h"
 #include "firn/warning.h"
 #include "kernels/copy.h"
 #include "optim/store/label.h"
@@ -86,6 +87,10 @@ void ParamStore::check(const NamedTensor& parameter, std::size_t index) const {
              "{}, requires no gradient", called);
   FIRN_CHECK(!leaf->is_trained(), op_, "destroy the other optimizer first, or leave it out",
              "{}, belongs to another optimizer", called);
+  FIRN_CHECK(!runtime::dry_run() || t.storage()->is_of_plan(), op_,
+             "make the optimizer before the plan, or make the model in the plan too",
+             "{}, was made before the plan that makes the optimizer, which moves its parameters",
+             called);
   FIRN_CHECK(!t.storage()->place_is_held(), op_,
              "make the optimizer before the parameter is given away, or give away a clone()",
              "{}, is in use by another library, and an optimizer moves its parameters", called);

@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "firn/memory/plan.h"
 #include "firn/memory/reserve.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/rollback.h"
 #include "firn/thread_context.h"
 #include "runtime/plan/model.h"
 
@@ -88,12 +90,17 @@ MemoryReserve::MemoryReserve(const std::function<void()>& work, Device device, O
   require_named("MemoryReserve", "Owner", owner, Owner::data);
   MemoryReserve measured;
   measured.pool_ = Ref<memory::ReservePool>(new memory::ReservePool(device));
-  plan_memory(
-      [&] {
-        const Use use(measured);
-        work();
-      },
-      device);
+  const auto measure = [&] {
+    const Use use(measured);
+    work();
+  };
+  if (runtime::planning()) {  // the plan undoes the other changes at its end
+    RollbackPoint start({Rollback::random, Rollback::data});
+    measure();
+    start.roll_back();
+  } else {
+    plan_memory(measure, device);
+  }
   if (const std::size_t bytes = measured.pool_->most(); bytes > 0)
     pool_ = Ref<memory::ReservePool>(new memory::ReservePool(device, bytes, owner));
 }

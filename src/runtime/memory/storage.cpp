@@ -100,9 +100,9 @@ void Storage::record_use(Stream stream) {
 
 void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   check_inside("Storage::move_into", block, offset, bytes_);
-  FIRN_CHECK(!runtime::dry_run(), "Storage::move_into",
-             "move the model, and make the optimizer, before the step that is planned",
-             "memory that stays cannot be moved into memory of a plan");
+  FIRN_CHECK(!runtime::dry_run() || of_plan_, "Storage::move_into",
+             "move it before the plan, or make it in the plan",
+             "memory that was made before a plan cannot be moved in it");
   FIRN_CHECK(!place_is_held(), "Storage::move_into", "move it first, then give its address away",
              "another library has the address of this memory of {} bytes", bytes_);
   if (absent_) fetch();
