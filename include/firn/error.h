@@ -55,11 +55,13 @@ class OutOfMemory : public Error {
  public:
   /// If the heap has no memory for the message either, what() says only that memory ran out.
   OutOfMemory(std::string_view message, std::size_t requested_bytes);
+  /// Gives a hint other than that of a smaller batch.
+  OutOfMemory(std::string_view message, std::size_t requested_bytes, std::string_view hint);
   /// Bytes that were requested.
   std::size_t requested_bytes() const noexcept { return requested_bytes_; }
 
  private:
-  static std::shared_ptr<const Text> text_of(std::string_view message);
+  static std::shared_ptr<const Text> text_of(std::string_view message, std::string_view hint);
 
   std::size_t requested_bytes_;
 };

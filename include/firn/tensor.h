@@ -44,6 +44,7 @@ class Tensor {
   /// x[0].copy_(y) writes elements.
   Tensor& operator=(const Tensor&) & noexcept;
   Tensor& operator=(Tensor&&) & noexcept;
+  Tensor& operator=(const Tensor&) && = delete;  // write elements: x[0].copy_(y)
 
   /// False for the undefined tensor.
   bool defined() const noexcept { return static_cast<bool>(impl_); }
@@ -162,6 +163,7 @@ class Tensor {
   Tensor index_select(std::int64_t axis, const Tensor& index) const;
   Tensor masked_fill(const Tensor& mask, double value) const;
   std::vector<Tensor> split(std::int64_t size, std::int64_t axis = 0) const;
+  std::vector<Tensor> split(std::initializer_list<std::int64_t> sizes, std::int64_t axis = 0) const;
   std::vector<Tensor> chunk(std::int64_t pieces, std::int64_t axis = 0) const;
   Tensor matmul(const Tensor& other) const;
   Tensor softmax(std::int64_t axis = -1) const;

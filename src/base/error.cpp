@@ -53,10 +53,11 @@ std::atomic<void*> spare{std::malloc(kSpare)};
 
 }  // namespace
 
-std::shared_ptr<const Error::Text> OutOfMemory::text_of(std::string_view message) {
+std::shared_ptr<const Error::Text> OutOfMemory::text_of(std::string_view message,
+                                                        std::string_view hint) {
   static const auto& without_memory = *new std::shared_ptr<const Text>(
       make_text("allocate", "no memory left, not even for the text of this error", kSmaller));
-  const auto make = [message] { return make_text("allocate", message, kSmaller); };
+  const auto make = [&] { return make_text("allocate", message, hint); };
   try {
     std::shared_ptr<const Text> text = make();
     if (!spare.load()) std::free(spare.exchange(std::malloc(kSpare)));
@@ -72,7 +73,10 @@ std::shared_ptr<const Error::Text> OutOfMemory::text_of(std::string_view message
 }
 
 OutOfMemory::OutOfMemory(std::string_view message, std::size_t requested_bytes)
-    : Error(text_of(message)), requested_bytes_(requested_bytes) {}
+    : OutOfMemory(message, requested_bytes, kSmaller) {}
+OutOfMemory::OutOfMemory(std::string_view message, std::size_t requested_bytes,
+                         std::string_view hint)
+    : Error(text_of(message, hint)), requested_bytes_(requested_bytes) {}
 
 void detail::out_of_memory(std::string_view op) {
   char text[256];

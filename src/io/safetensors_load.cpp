@@ -13,6 +13,7 @@
 #include "firn/ops/ops.h"
 #include "firn/runtime/storage.h"
 #include "firn/runtime/stream.h"
+#include "io/run/run_file.h"
 #include "io/tensor_files.h"
 #include "kernels/copy.h"
 #include "nn/shown_weights.h"
@@ -87,7 +88,11 @@ class Loader {
       text += "; mismatched: " + listed(r.mismatched, [](const LoadReport::Mismatch& m) {
                 return quoted_for_message(m.name) + " " + m.what;
               });
-    throw IoError(kOp, files_.path(), text, "the file belongs to another model");
+    throw IoError(kOp, files_.path(), text,
+                  is_run() ? "the file is a saved run: {.strict = false} loads the model alone, "
+                             "with {.prefix = \"NAME.\"} if its part was saved under a name; "
+                             "load_run() loads all of it"
+                           : "the file belongs to another model");
   }
 
   void load() {
@@ -119,6 +124,12 @@ class Loader {
     const Item* source;  ///< null: zeros
     Tensor from = {};
   };
+
+  /// Returns true for a file of save_run().
+  bool is_run() const {
+    return std::any_of(files_.items().begin(), files_.items().end(),
+                       [](const Item& item) { return item.entry->name == kRunVersionName; });
+  }
 
   std::string name_in_file(const Item& item) const { return std::string(item.entry->name); }
   bool takes_part(const std::string& name) const { return !options_.only || options_.only(name); }

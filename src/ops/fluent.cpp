@@ -80,6 +80,10 @@ Tensor Tensor::masked_fill(const Tensor& mask, double value) const {
 std::vector<Tensor> Tensor::split(std::int64_t size, std::int64_t axis) const {
   return firn::split(*this, size, axis);
 }
+std::vector<Tensor> Tensor::split(std::initializer_list<std::int64_t> sizes,
+                                  std::int64_t axis) const {
+  return firn::split(*this, sizes, axis);
+}
 std::vector<Tensor> Tensor::chunk(std::int64_t pieces, std::int64_t axis) const {
   return firn::chunk(*this, pieces, axis);
 }

@@ -62,6 +62,20 @@ TEST_CASE("load: strict names all differences in one error, and writes nothing")
   CHECK(all_values(net) == before);
 }
 
+TEST_CASE("load: a saved run is recognised, and the error says how to load the model alone") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net saved, net;
+  optim::SGD opt(saved.parameters(), {.lr = 1});
+  io::save_run(path, {saved, opt});
+  const std::string text = error_of([&] { io::load_safetensors(path, net); });
+  for (const char* part : {"a saved run", "{.strict = false}", ".prefix", "load_run()"})
+    CHECK_THAT(text, contains(part));
+  io::load_safetensors(path, net, {.strict = false});
+  CHECK(all_values(net) == all_values(saved));
+  CHECK_THAT(error_of([&] { io::load_run(path, {net}); }), contains("load_safetensors()"));
+}
+
 TEST_CASE("load: without strict the report lists what did not fit, and the rest is loaded") {
   const TempFolder folder;
   const std::string path = folder.file("w");

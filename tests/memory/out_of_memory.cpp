@@ -189,6 +189,8 @@ TEST_CASE("[S22] oom_transaction: sizes that are planned stay within their budge
   const auto text = error_of([&] { t.batch(optim::MicroBatch::within(1000)); });
   INFO(text);
   CHECK(text.find("micro-batches of one sample have a peak of") != std::string::npos);
+  CHECK(text.find("plan_within()") != std::string::npos);
+  CHECK(text.find("smaller batch") == std::string::npos);  // there is none
   CHECK((t.state() == before));
   CHECK(error_of([&] { t.batch({}); }).find("has no limit of memory") != std::string::npos);
   CHECK(error_of([&] { t.batch({.size = -1}); }).find("-1") != std::string::npos);

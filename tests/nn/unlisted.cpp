@@ -6,6 +6,8 @@
 
 #include "firn/firn.h"
 #include "support/catch.h"
+#include "support/matchers.h"
+#include "support/values.h"
 
 using namespace firn;
 
@@ -42,6 +44,14 @@ void run_training(Net& net, optim::Optimizer& opt, int steps = 5) {
 }
 
 }  // namespace
+
+TEST_CASE("an optimizer of a module without FIRN_MEMBERS says what to write") {
+  struct Bare : nn::Module {
+    nn::Linear in{2, 3};
+  } net;
+  CHECK_THAT(testing::error_of([&] { optim::SGD(net.parameters(), {.lr = 1}); }),
+             test::contains("FIRN_MEMBERS"));
+}
 
 TEST_CASE("a member that FIRN_MEMBERS leaves out is warned of once, by what uses it") {
   const Warnings warnings;

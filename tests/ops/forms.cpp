@@ -123,6 +123,7 @@ TEST_CASE("members are the functions of their names", "[ops]") {
       {x.index_select(0, argmax(x, 1)), index_select(x, 0, argmax(x, 1))},
       {x.masked_fill(y > 0, 7), masked_fill(x, y > 0, 7)},
       {x.split(1, 1)[1], split(x, 1, 1)[1]},
+      {x.split({1, 1}, 1)[1], split(x, {1, 1}, 1)[1]},
       {x.chunk(2)[1], chunk(x, 2)[1]},
       {x.rsqrt(), rsqrt(x)},
       {x.reciprocal(), reciprocal(x)},

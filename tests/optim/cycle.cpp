@@ -248,6 +248,13 @@ TEST_CASE("a skipped step says the loss scale if the gradient is not finite") {
         "skipped: the gradient of parameter 0 is not finite, loss scale 1024");
 }
 
+TEST_CASE("a report has all digits of a loss scale") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 0.5}, {.loss_scale = optim::LossScale::fixed(16777216)});
+  opt.backward(sum(w));
+  CHECK(to_string(opt.step()).ends_with(", loss scale 16777216"));
+}
+
 TEST_CASE("[S10] the first of several culprits is named, whatever arena it is in") {
   Tensor a = parameter({1, 1}, {2}, f64), b = parameter({1}, {1}), c = parameter({1}, {1}, f64);
   optim::SGD opt({a, b, c}, {});

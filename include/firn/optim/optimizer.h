@@ -286,6 +286,10 @@ class OptimizerOf : public Optimizer {
   /// A number alone has no name: write {.lr = 1e-3}.
   template <detail::ANumber Number, class... More>
   OptimizerOf(ParamList, Number, const More&...) = delete;  // write {.lr = 1e-3}
+  /// A module is not a list of its parameters.
+  template <detail::HasParameters Net>
+  explicit OptimizerOf(const Net&,  // write net.parameters()
+                       const Options& = {}, const StepOptions& = {}) = delete;
 };
 
 }  // namespace firn::optim

@@ -10,6 +10,16 @@
 
 #include "firn/tensor.h"
 
+namespace firn::detail {
+
+/// A module, which has parameters but is not a list of them.
+template <class T>
+concept HasParameters = requires(const T& t) {
+  t.named_parameters();
+};
+
+}  // namespace firn::detail
+
 namespace firn::optim {
 
 /// A list of parameters, with their names if they are known: from net.parameters(),

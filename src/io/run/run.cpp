@@ -53,7 +53,8 @@ class Differences {
                   settings_ == count_
                       ? "make the optimizer with the same options, or set "
                         "LoadRunOptions::other_settings to go on with other ones"
-                      : "give the parts that were saved, made with the same options");
+                      : "give the parts that were saved, made with the same options; "
+                        "load_safetensors() with {.strict = false} loads a model alone");
   }
 
  private:

@@ -19,7 +19,6 @@ namespace {
 
 constexpr const char* kSums = "firn.crc32";
 constexpr const char* kHeaderSum = "firn.header_crc32";
-constexpr const char* kVersion = "firn.run";
 
 std::int64_t crc_of(const Tensor& on_the_cpu) {
   return crc32(0, on_the_cpu.view().data, on_the_cpu.bytes());
@@ -53,7 +52,7 @@ RunFile read_run(const char* op, const std::string& path, bool map) {
       fail(fmt::format("has no \"{}\"", name), "this is not a file of save_run()");
     return *values_of(it->second);
   };
-  file.version = number(kVersion);
+  file.version = number(kRunVersionName);
   if (number(kHeaderSum) != crc_of_header(read.header_text()))
     fail("the CRC-32 of its header is not the one that was saved", damaged);
   std::vector<std::int64_t> want;
@@ -68,12 +67,13 @@ RunFile read_run(const char* op, const std::string& path, bool map) {
     ++at;
   }
   if (at != want.size()) fail(fmt::format("has {} sums for {} entries", want.size(), at), damaged);
-  for (const char* const own : {kSums, kHeaderSum, kVersion}) file.entries.erase(own);
+  for (const char* const own : {kSums, kHeaderSum, kRunVersionName}) file.entries.erase(own);
   return file;
 }
 
 RunSums::RunSums(std::vector<NamedTensor>& entries) : header_sum_(zeros({}, i64, Device::cpu())) {
-  entries.push_back({kVersion, full({}, static_cast<double>(kRunVersion), i64, Device::cpu())});
+  entries.push_back(
+      {kRunVersionName, full({}, static_cast<double>(kRunVersion), i64, Device::cpu())});
   sums_ = zeros({static_cast<std::int64_t>(entries.size())}, i64, Device::cpu());
   entries.push_back({kSums, sums_});
   entries.push_back({kHeaderSum, header_sum_});

@@ -15,6 +15,8 @@ namespace firn::io {
 
 /// Version of the files that this firn writes, and the only one that it reads.
 inline constexpr std::int64_t kRunVersion = 1;
+/// Name of the entry that has the version, which no other file has.
+inline constexpr const char* kRunVersionName = "firn.run";
 
 /// A saved tensor with its name; it may be sharded.
 struct RunEntry {

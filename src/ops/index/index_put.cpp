@@ -30,7 +30,9 @@ struct Indexed {
       shape = axes.empty() ? indices[at].shape() : broadcast_shapes(op, shape, indices[at].shape());
       axes.push_back(i);
     }
-    FIRN_CHECK(!axes.empty(), op, "x itself has all elements; copy_() writes them",
+    FIRN_CHECK(!axes.empty(), op,
+               std::string_view(op) == "index" ? "x itself has all elements"
+                                               : "x itself has all elements; copy_() writes them",
                "no index is given for {}", describe(x));
   }
   /// Returns the number of axes before those of the indices in the written elements.

@@ -43,7 +43,8 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
              "the size of micro-batches is to be planned, and {} has no limit of memory", device);
   CyclePlanner plan(optimizer, samples, budget, ask.split_statistics, loss);
   if (const std::int64_t size = plan.largest(); size > 0) return size;
-  throw OutOfMemory(plan.why_not(), plan.last().peak);
+  throw OutOfMemory(plan.why_not(), plan.last().peak,
+                    "give a larger budget; optim::plan_within() also plans what to compute again");
 }
 
 /// Throws OutOfMemory again after the cycle was dropped, with advice on what would fit.

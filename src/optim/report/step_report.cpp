@@ -78,7 +78,7 @@ namespace {
 
 std::string outcome(const StepReport& r) {
   const std::string scale =
-      r.loss_scale() == 1 ? "" : fmt::format(", loss scale {:.6g}", r.loss_scale());
+      r.loss_scale() == 1 ? "" : fmt::format(", loss scale {:.10g}", r.loss_scale());
   switch (r.status()) {
     case StepStatus::applied:
       return fmt::format("step {} applied: weight {:.6g}, norm {:.6g}, lr {:.6g}{}",

@@ -108,7 +108,8 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
   std::unordered_map<const Storage*, std::size_t> storages;
   std::size_t index = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    FIRN_CHECK(!groups[g].parameters.empty(), op_, "give net.parameters()",
+    FIRN_CHECK(!groups[g].parameters.empty(), op_,
+               "give net.parameters(); a module lists its members with FIRN_MEMBERS(fc1, fc2)",
                "group {} has no parameters", g);
     const std::size_t first_arena = arenas_.size();
     for (const NamedTensor& given : groups[g].parameters) {

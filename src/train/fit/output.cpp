@@ -72,7 +72,7 @@ void Table::print(const EpochReport& r) {
     const metrics::Value& m = r.metrics[i];
     row += fmt::format("  {:{}.4f}", m.value, std::max<std::size_t>(m.name.size(), 9));
   }
-  fmt::print("{}  {:>9}  {:7.1f} MiB  {:8.3g}  {:8g}  {:>7}  {:>7}\n", row,
+  fmt::print("{}  {:>9}  {:7.1f} MiB  {:8.3g}  {:8.8g}  {:>7}  {:>7}\n", row,
              grouped(static_cast<std::int64_t>(r.samples_per_second)),
              static_cast<double>(r.peak_bytes) / (1024.0 * 1024.0), r.lr, r.loss_scale,
              grouped(r.applied_steps), grouped(r.skipped_steps));

@@ -307,6 +307,8 @@ TEST_CASE("index reads what index_put writes") {
               {15, 19, 23, 0, 4, 8, 15, 19, 23});
   expect_same("a number", values_of(index_put(zeros({3}, i64), {-1}, 9)), {0, 0, 9});
   expect_same("stored", values_of(firn::index(arange(4, i8), {tensor({2, 2})})), {2, 2});
+  CHECK(error_of([&] { return firn::index(x, {}); }).find("copy_()") == std::string::npos);
+  CHECK(error_of([&] { return index_put(x, {}, 1); }).find("copy_()") != std::string::npos);
   CHECK(error_of([&] { return firn::index(x, {-3}); }).find("index -3") != std::string::npos);
   CHECK(error_of([&] { return firn::index(x, {rows.to(f64)}); }).starts_with("[index] "));
   CHECK(error_of([&] { return index_put(arange(3, u8), {0}, 300); }).find("300") !=

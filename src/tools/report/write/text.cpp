@@ -95,7 +95,8 @@ std::string skip_table(const Steps& s) {
   std::size_t n = 0;
   for (const Skip& k : s.first_skips) {
     if (++n > kMostSkips) break;
-    out += fmt::format("  after step {}, scale {}: {}{}\n", full(k.step), rounded(k.loss_scale),
+    out += fmt::format("  after step {}, scale {}: {}{}\n", full(k.step),
+                       std::isfinite(k.loss_scale) ? full(k.loss_scale) : rounded(k.loss_scale),
                        visible(k.cause, kWidth),
                        k.parameter.empty() ? "" : "; parameter " + visible(k.parameter, kWidth));
   }
