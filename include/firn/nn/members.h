@@ -180,9 +180,10 @@ void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::st
 /// Parameter, a Buffer, a Module, a Generator, or a smart pointer, std::optional, std::vector or
 /// std::array of these; elements of a vector `blocks` are named "blocks.0", "blocks.1", ... A
 /// Generator is a random stream of the module's own, which io::save_run() saves. (A RollbackPoint
-/// puts it back whether it is listed or not.) A struct that derives from a module with members must
-/// list those of its base again. With FIRN_MEMBERS(), a module without members can be cloned as
-/// part of another.
+/// puts it back whether it is listed or not.) Templates take this macro too, since
+/// FIRN_DEFINE_MEMBERS names one type. A struct that derives from a module with members must list
+/// those of its base again. With FIRN_MEMBERS(), a module without members can be cloned as part of
+/// another.
 #define FIRN_MEMBERS(...)                                                                 \
   void visit_members(::firn::nn::MemberVisitor& firn_visitor) override {                  \
     ::firn::nn::detail::visit_all(firn_visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__); \
@@ -205,6 +206,9 @@ void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::st
 ///   };
 ///
 ///   FIRN_DEFINE_MEMBERS(Net, fc1, fc2)  // net.cpp
+///
+/// Without the second part the linker reports an undefined reference to `vtable for Net`, or to
+/// Net::visit_members().
 #define FIRN_DECLARE_MEMBERS()                                          \
   void visit_members(::firn::nn::MemberVisitor& firn_visitor) override; \
   static constexpr bool firn_copyable() noexcept { return true; }       \

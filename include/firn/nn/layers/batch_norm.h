@@ -20,7 +20,8 @@ namespace firn::nn {
 
 /// Chooses the statistics that normalise a training pass, and the update of running statistics, for
 /// an optimizer that accumulates gradients over micro-batches. In the first two modes a micro-batch
-/// is normalised by its own mean and variance.
+/// is normalised by its own mean and variance. The option is called `accumulation`:
+/// nn::BatchNorm2d(c, {.accumulation = nn::BatchNormMode::per_step}).
 enum class BatchNormMode : std::uint8_t {
   /// Each forward pass in training mode updates running statistics, as in PyTorch. Under
   /// accumulation they average over small batches, change once per micro-step, and change for
