@@ -1,6 +1,8 @@
 // Moving averages of weights, 16-bit weights without masters, and a look at gradients.
 #include <bit>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "firn/runtime/storage.h"
 #include "kernels/math/rounding.h"
@@ -85,6 +87,61 @@ TEST_CASE("averages can stand in for the weights, which come back to the bit") {
   CHECK(error_of([&] { optim::ema(plain); }).find("StepOptions::ema") != std::string::npos);
   CHECK(error_of([&] { optim::SGD({parameter({1}, {1})}, {}, {.ema = 1}); }).find("ema is 1") !=
         std::string::npos);
+}
+
+TEST_CASE("a scope of averages may end within a plan, and a plan may leave one behind") {
+  for (const DType dtype : {bf16, f32}) {
+    CAPTURE(to_string(dtype));
+    Tensor w = parameter(Rng(1).uniforms(50, -1, 1), {50}, dtype);
+    optim::AdamW opt({w}, {.lr = 0.1}, {.ema = 0.9});
+    const auto pass = [&] { opt.backward(objective(w, {0.5})); };
+    pass();
+    REQUIRE(opt.step());
+    const Bits before = bits_of_training(opt);
+    const auto report_before = to_string(opt.last_report());
+    for (const bool trains : {false, true}) {  // the plan goes on with the optimizer
+      CAPTURE(trains);
+      auto averages = std::make_unique<optim::AveragedWeights>(opt);
+      plan_memory([&] {
+        CHECK(error_of(pass).find("AveragedWeights") != std::string::npos);
+        averages.reset();
+        if (!trains) return;
+        pass();
+        opt.step();
+        const optim::AveragedWeights inner(opt);
+      });
+      CHECK(bits_of_training(opt) == before);
+      CHECK(to_string(opt.last_report()) == report_before);
+      plan_memory([&] { averages = std::make_unique<optim::AveragedWeights>(opt); });
+      CHECK(bits_of_training(opt) == before);
+    }
+    pass();  // masters are still those of the training, not those of rounded weights
+    REQUIRE(opt.step());
+    const Bits after = bits_of_training(opt);
+
+    Tensor again = parameter(Rng(1).uniforms(50, -1, 1), {50}, dtype);
+    optim::AdamW reference({again}, {.lr = 0.1}, {.ema = 0.9});
+    for (int i = 0; i < 2; ++i) {
+      reference.backward(objective(again, {0.5}));
+      REQUIRE(reference.step());
+    }
+    CHECK(bits_of_training(reference) == after);
+  }
+  // Weights that the plan writes are not written, and those of an optimizer that is gone come back.
+  Tensor w = parameter({1}, {1});
+  std::optional<optim::SGD> opt(std::in_place, {w}, optim::SGDOptions{.lr = 1},
+                                optim::StepOptions{.ema = 0.5});
+  opt->backward(objective(w, {1}));
+  REQUIRE(opt->step());
+  auto averages = std::make_unique<optim::AveragedWeights>(*opt);
+  CHECK(w.item() == 0.5);
+  opt.reset();
+  plan_memory([&] {
+    const NoGrad guard;
+    fill_(w, 3);
+    averages.reset();
+  });
+  CHECK(w.item() == 0);
 }
 
 TEST_CASE("[S28] loaded weights begin their average anew") {

@@ -421,6 +421,12 @@ TEST_CASE("[S46] moving averages of the weights are seen in any mode") {
     CHECK(t.output() != averaged);
   }
   CHECK(t.output() == averaged);
+  // A scope that a plan has left behind ended with it.
+  std::optional<optim::AveragedWeights> left;
+  plan_memory([&] { left.emplace(*t.opt); });
+  t.net.set_mode(false);
+  CHECK(t.output() == training);
+  CHECK(t.averaged_output() == averaged);
   CHECK(bits_of_training(*t.opt) == before);
 }
 

@@ -45,6 +45,10 @@ DryRun::~DryRun() {
   }
   before_.put_back();
   leave();
+  while (ended_scopes_) {
+    const auto scope = std::exchange(ended_scopes_, std::move(ended_scopes_->next));
+    scope->after_plan();
+  }
 }
 
 void DryRun::Settings::put_back() const noexcept {
@@ -65,6 +69,12 @@ void DryRun::at_end(const void* what, std::function<void()> put_back) {
   known_.insert(what);
 }
 
+void DryRun::after(std::shared_ptr<runtime::AfterPlan> end) noexcept {
+  std::shared_ptr<runtime::AfterPlan>* at = &ended_scopes_;
+  while (*at) at = &(*at)->next;
+  *at = std::move(end);
+}
+
 }  // namespace memory
 
 bool runtime::planning() noexcept { return thread_context.plan != nullptr; }
@@ -76,6 +86,12 @@ void runtime::at_dry_end(const void* what, std::function<void()> put_back) try {
   if (thread_context.plan) thread_context.plan->at_end(what, std::move(put_back));
 }
 FIRN_OUT_OF_MEMORY("plan_memory")
+
+bool runtime::at_end_of_plan(std::shared_ptr<AfterPlan> end) noexcept {
+  if (!thread_context.plan) return false;
+  thread_context.plan->after(std::move(end));
+  return true;
+}
 
 MemoryPlan plan_memory(const std::function<void()>& step, Device device) try {
   require_device("plan_memory", device);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <unordered_set>
 #include <vector>
 
@@ -12,12 +13,13 @@
 #include "firn/device.h"
 #include "firn/ref.h"
 #include "firn/runtime/rollback.h"
+#include "runtime/plan/after_plan.h"
 #include "runtime/plan/model.h"
 
 namespace firn::memory {
 
 /// While alive, this thread runs dry: runtime::dry_run() is true. The destructor puts things back,
-/// the latest change first.
+/// the latest change first, and then ends the scopes that have ended within the run.
 class DryRun {
  public:
   /// Begins a dry run of a step on `device`. Allocations on the CPU are modelled as well. Throws
@@ -32,6 +34,8 @@ class DryRun {
   std::uint32_t number() const noexcept { return number_; }
   /// Implements runtime::at_dry_end().
   void at_end(const void* what, std::function<void()> put_back);
+  /// Implements runtime::at_end_of_plan().
+  void after(std::shared_ptr<runtime::AfterPlan> end) noexcept;
 
  private:
   void leave() noexcept;
@@ -48,6 +52,7 @@ class DryRun {
   std::vector<Ref<Model>> models_;  ///< the CPU's model first
   std::vector<std::function<void()>> changes_;
   std::unordered_set<const void*> known_;
+  std::shared_ptr<runtime::AfterPlan> ended_scopes_;  ///< a list, the first one first
 };
 
 }  // namespace firn::memory
