@@ -115,10 +115,13 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
 }
 
 Optimizer::Impl::~Impl() {
-  // A destructor that throws ends the program with this message. Otherwise the pass that is running
-  // would continue in freed memory.
+  // A destructor that throws ends the program with this message. Otherwise the pass or the call
+  // that is running would continue in freed memory.
   FIRN_CHECK(passes == 0, store.op(), "keep the optimizer until backward() has returned",
              "it is destroyed while a backward pass of its cycle is running");
+  FIRN_CHECK(!call.running, store.op(),
+             fmt::format("keep the optimizer until {} has returned", call.running),
+             "it is destroyed while its {} is running", call.running);
   try {
     members.notify_waiting(store.step_state().view());
     drop_members();

@@ -70,6 +70,26 @@ struct Optimizer::Impl final : autograd::Cycle {
     Impl& impl_;
   };
 
+  /// While alive, a public call is running, in which functions of the user may run. They must not
+  /// destroy the optimizer.
+  class RunningCall {
+   public:
+    RunningCall(Impl& impl, const char* name) noexcept
+        : impl_(impl), outer_(std::exchange(impl.call.running, name)) {}
+    ~RunningCall() { impl_.call.running = outer_; }
+    RunningCall(const RunningCall&) = delete;
+    RunningCall& operator=(const RunningCall&) = delete;
+
+   private:
+    Impl& impl_;
+    const char* outer_;
+  };
+  /// Begins a call that changes the cycle. Throws Error as require_outside_cycle() does.
+  [[nodiscard]] RunningCall begin_call(const char* name) {
+    require_outside_cycle(name);
+    return {*this, name};
+  }
+
   void backward(const Tensor& sum, const LossWeight& weight, const BackwardPass& pass);
   /// Does what Optimizer::backward() does. Calls that make a whole cycle use it too.
   void add_loss(const Loss& loss, const BackwardPass& pass = {});

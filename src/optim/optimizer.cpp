@@ -25,7 +25,7 @@ Optimizer::Impl& Optimizer::impl() const {
 // ---- The step ----
 
 void Optimizer::backward(const Loss& loss, const BackwardPass& pass) try {
-  impl().require_outside_cycle("backward()");
+  const Impl::RunningCall running = impl().begin_call("backward()");
   impl().require_no_pass();
   impl().add_loss(loss, pass);
 }
@@ -33,7 +33,7 @@ FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& pass) try {
   Impl& i = impl();
-  i.require_outside_cycle("backward()");
+  const Impl::RunningCall running = i.begin_call("backward()");
   i.require_no_pass();
   require_option(i.store.op().c_str(), "the weight of a loss", weight, 0,
                  "give the number of samples that the loss was summed over");
@@ -44,7 +44,7 @@ void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& p
 FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::no_samples() try {
-  impl().require_outside_cycle("no_samples()");
+  const Impl::RunningCall running = impl().begin_call("no_samples()");
   FIRN_CHECK(impl().options.exact.chunk == 0, impl().store.op(),
              "call run_batch() with the samples of all ranks",
              "no_samples() in exact mode, which knows the samples of each rank");
@@ -58,7 +58,7 @@ void Optimizer::no_samples() try {
 FIRN_OUT_OF_MEMORY("no_samples")
 
 StepReport Optimizer::step() try {
-  impl().require_outside_cycle("step()");
+  const Impl::RunningCall running = impl().begin_call("step()");
   impl().extension->check_call(StepExtension::Call::step);
   return impl().step();
 }
@@ -66,14 +66,14 @@ FIRN_OUT_OF_MEMORY("step")
 
 StepReport Optimizer::flush(Partial partial) try {
   require_named("flush", "Partial", partial, Partial::drop);
-  impl().require_outside_cycle("flush()");
+  const Impl::RunningCall running = impl().begin_call("flush()");
   if (partial == Partial::apply) impl().extension->check_call(StepExtension::Call::flush);
   return impl().flush(partial);
 }
 FIRN_OUT_OF_MEMORY("flush")
 
 void Optimizer::zero_grad() try {
-  impl().require_outside_cycle("zero_grad()");
+  const Impl::RunningCall running = impl().begin_call("zero_grad()");
   impl().require_no_pass();
   warn_of_dropped_calls(impl());
   impl().zero_grad();
@@ -84,13 +84,15 @@ FIRN_OUT_OF_MEMORY("zero_grad")
 
 void Optimizer::set_epoch(std::int64_t epoch) {
   Impl& i = impl();
+  const Impl::RunningCall running(i, "set_epoch()");
   FIRN_CHECK(epoch >= 0, i.store.op(), "epochs count from 0", "the epoch is {}", epoch);
   i.options.accumulate.at(epoch);  // throws now instead of in the next cycle
   i.at.epoch = epoch;
 }
 
 std::int64_t Optimizer::cycle_length() const {
-  const Impl& i = impl();
+  Impl& i = impl();
+  const Impl::RunningCall running(i, "cycle_length()");
   return i.at.length_or_next(i.options.accumulate);
 }
 

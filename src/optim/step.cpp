@@ -161,15 +161,16 @@ void Optimizer::Impl::commit(bool moves_scale) {
     i.now.close();
     i.at.close();
     ++i.at.cycles;
-    i.notes.last_cut = {cut.micro_batch, cut.retries, i.at.cycles};
+    i.notes.last_cut = {cut, i.at.cycles};
   });
   end_members(*this);
 }
 
 StepReport Optimizer::Impl::report_of_cycle() const {
   StepReport out{store.step_state(), at.cycles, -1, store.short_names()};
-  if (notes.last_cut.cycles == at.cycles)  // else a run was loaded or a step undone
-    out.note_cut(notes.last_cut.micro_batch, notes.last_cut.retries);
+  const LastCut& last = notes.last_cut;
+  if (last.cycles == at.cycles)  // else a run was loaded or a step undone
+    out.note_cut(last.cut.micro_batch, last.cut.retries);
   return out;
 }
 

@@ -215,11 +215,12 @@ TEST_CASE("the function of a whole cycle writes no state of its optimizer") {
   }
 }
 
-TEST_CASE("an optimizer that is destroyed in its own backward pass ends the program in words") {
+/// Returns the words of the error that ends a child process in which `run` is called.
+std::string last_words(const std::function<void()>& run) {
   const test::TempFolder folder;
   static std::string said_at;
   said_at = folder.file("said");
-  CHECK(in_child([] {
+  CHECK(in_child([&] {
           std::set_terminate([] {
             try {
               std::rethrow_exception(std::current_exception());
@@ -228,6 +229,17 @@ TEST_CASE("an optimizer that is destroyed in its own backward pass ends the prog
             }
             ::_exit(0);
           });
+          run();
+          return std::string("it went on");
+        }) == "");
+  std::ifstream file(said_at);
+  std::string said;
+  std::getline(file, said);
+  return said;
+}
+
+TEST_CASE("an optimizer that is destroyed in its own backward pass ends the program in words") {
+  CHECK(last_words([] {
           const Tensor w = parameter({0}, {1});
           std::optional<optim::SGD> opt(std::in_place, {w}, optim::SGDOptions{.lr = 1});
           add_hook(w, [&](const Tensor&) {
@@ -235,14 +247,59 @@ TEST_CASE("an optimizer that is destroyed in its own backward pass ends the prog
             return Tensor();
           });
           opt->backward(objective(w, {1}));
-          return std::string("it went on");
-        }) == "");
-  std::ifstream file(said_at);
-  std::string said;
-  std::getline(file, said);
-  CHECK(said ==
+        }) ==
         "[SGD] it is destroyed while a backward pass of its cycle is running; hint: keep the "
         "optimizer until backward() has returned");
+}
+
+TEST_CASE(
+    "an optimizer that is destroyed by a function of its own call ends the program in words") {
+  for (const auto& [name, make] : makers()) {
+    CAPTURE(name);
+    CHECK(last_words([&make = make] {
+            const Tensor w = parameter({0}, {1});
+            std::optional<optim::SGD> opt(std::in_place, {w}, optim::SGDOptions{.lr = 1});
+            make(*opt, w, [&] { opt.reset(); });
+          }) == "[SGD] it is destroyed while its " + name +
+                    " is running; hint: keep the optimizer until " + name + " has returned");
+  }
+  CHECK(mentions(last_words([] {
+                   const Tensor w = parameter({0}, {1});
+                   std::optional<optim::SGD> opt(std::in_place, {w}, optim::SGDOptions{},
+                                                 optim::StepOptions{.exact = {.chunk = 1}});
+                   const auto loss = [&](auto, auto) { return mse_loss(w, ones({1})); };
+                   opt->run_batch(2, {.size = 1, .between = [&](std::int64_t) { opt.reset(); }},
+                                  loss);
+                 }),
+                 {"[SGD] it is destroyed while its run_batch() is running"}));
+}
+
+TEST_CASE("an optimizer that is destroyed by the function of its rule ends the program in words") {
+  using Ends = std::function<void(optim::Custom&)>;
+  const std::vector<std::pair<std::string, Ends>> ends = {
+      {"step()", [](auto& opt) { opt.step(); }},
+      {"flush()", [](auto& opt) { opt.flush(); }},
+      {"step_all()", [](auto& opt) { optim::step_all({&opt}); }},
+      {"flush_all()", [](auto& opt) { optim::flush_all({&opt}); }},
+  };
+  for (const auto& [name, end] : ends) {
+    CAPTURE(name);
+    CHECK(mentions(last_words([&name = name, &end = end] {
+                     const Tensor w = parameter({0}, {1});
+                     optim::StepOptions step;
+                     if (name.ends_with("_all()"))
+                       step.scaler = optim::LossScaler(optim::LossScale::dynamic({.init = 2}));
+                     std::optional<optim::Custom> opt;
+                     const auto update = [&](const optim::CustomInput& in) -> optim::CustomUpdate {
+                       const optim::Custom ended(std::move(*opt));
+                       return {in.weight, {}};
+                     };
+                     opt.emplace({w}, optim::CustomOptions{.update = update}, step);
+                     opt->backward(objective(w, {1}));
+                     end(*opt);
+                   }),
+                   {("[Custom] it is destroyed while its " + name + " is running").c_str()}));
+  }
 }
 
 }  // namespace

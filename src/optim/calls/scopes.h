@@ -12,10 +12,11 @@
 namespace firn::optim {
 
 /// While alive, `call` makes a whole cycle and runs the user's function. That function must neither
-/// make such calls itself nor write into the optimizer's state: adopt_state() refuses it then.
+/// make such calls itself nor write into the optimizer's state: adopt_state() refuses it then. Nor
+/// must it destroy the optimizer.
 class MakerScope {
  public:
-  MakerScope(OptimizerImpl& impl, const char* call) : impl_(impl) {
+  MakerScope(OptimizerImpl& impl, const char* call) : impl_(impl), running_(impl, call) {
     if (!runtime::dry_run()) adopt_state(impl);
     outer_ = std::exchange(impl.call.maker, call);
   }
@@ -25,6 +26,7 @@ class MakerScope {
 
  private:
   OptimizerImpl& impl_;
+  const OptimizerImpl::RunningCall running_;
   const char* outer_ = nullptr;
 };
 

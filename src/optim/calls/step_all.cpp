@@ -2,6 +2,7 @@
 #include "firn/optim/joint_step.h"
 
 #include <algorithm>
+#include <list>
 #include <span>
 
 #include "kernels/optim.h"
@@ -48,6 +49,17 @@ std::vector<Impl*> partners(const char* op, std::initializer_list<Optimizer*> op
   return out;
 }
 
+/// While alive, `op` of all of them is running.
+class RunningCalls {
+ public:
+  RunningCalls(const std::vector<Impl*>& all, const char* op) {
+    for (Impl* i : all) calls_.emplace_back(*i, op);
+  }
+
+ private:
+  std::list<Impl::RunningCall> calls_;
+};
+
 std::vector<StepReport> reports_so_far(const std::vector<Impl*>& all) {
   std::vector<StepReport> out;
   for (const Impl* i : all) out.push_back(i->report_so_far());
@@ -84,6 +96,7 @@ std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers,
   constexpr const char* kOp = "step_all";
   require_named(kOp, "SkipPolicy", policy, SkipPolicy::each);
   const std::vector<Impl*> all = partners(kOp, optimizers);
+  const RunningCalls running(all, "step_all()");
   bool due = false;
   for (const Impl* i : all) due = due || i->at.has_new_micro_step();
   if (!due) {
@@ -108,6 +121,7 @@ std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, 
   require_named("flush_all", "Partial", partial, Partial::drop);
   require_named("flush_all", "SkipPolicy", policy, SkipPolicy::each);
   const std::vector<Impl*> all = partners("flush_all", optimizers);
+  const RunningCalls running(all, "flush_all()");
   bool any = false;
   for (Impl* i : all) {
     if (partial == Partial::drop) i->zero_grad();

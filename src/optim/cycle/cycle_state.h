@@ -43,15 +43,20 @@ struct CycleState {
 /// Cut of a cycle into micro-batches by run_batch(); micro_batch is 0 if there was none.
 struct Cut {
   std::int64_t micro_batch = 0, retries = 0;
+};
+/// The cut of a cycle that has ended.
+struct LastCut {
+  Cut cut = {};
   std::int64_t cycles = 0;  ///< Progress::cycles when that cycle had ended
 };
 
-/// The call under way that makes a whole cycle.
+/// The calls under way.
 struct CallState {
-  const char* maker = nullptr;  ///< name of the call, or null
+  const char* maker = nullptr;  ///< name of the call that makes a whole cycle, or null
   std::int64_t batch = 0;       ///< samples of run_batch() on all ranks
   std::int64_t parts = 0;       ///< number of parts of step_two_pass()
   Cut cut = {};
+  const char* running = nullptr;  ///< name of the innermost call, or null
 };
 
 /// Warnings that an optimizer gives once.
@@ -77,7 +82,7 @@ struct HostNotes {
   Schedule lr;
   MicroBatch split = {};                                 ///< argument of the last run_batch()
   std::int64_t split_size = 0;                           ///< size that was chosen for it
-  Cut last_cut = {};                                     ///< cut of the last cycle
+  LastCut last_cut = {};                                 ///< cut of the last cycle
   std::vector<Tensor> restored = {};                     ///< see Optimizer::restore_on_retry()
   std::function<void(const StepReport&)> listener = {};  ///< see StepListener
   std::uint32_t state_version = 0;  ///< version_of_state() at the last adopt_state()
