@@ -74,6 +74,7 @@ void AveragedWeights::State::put_back() const {
 AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
   const std::vector<Tensor> averages = ema(optimizer);
   auto& impl = OptimizerAccess::impl(optimizer);
+  impl.require_outside_rule("AveragedWeights");
   impl.check_ready();
   state_ = std::make_shared<State>(impl.hooks.handle());
   for (const Tensor& p : impl.store.parameters())

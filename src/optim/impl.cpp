@@ -183,7 +183,13 @@ void Optimizer::Impl::require_no_cycle() {
   require_own_scale(*this, "backward() of each and step_all()");
 }
 
+void Optimizer::Impl::require_outside_rule(const char* name) const {
+  FIRN_CHECK(!in_rule, store.op(), "return from the function, and call it after the step",
+             "{} inside the function of its rule, which computes the update of a step", name);
+}
+
 void Optimizer::Impl::require_outside_cycle(const char* name) const {
+  require_outside_rule(name);
   FIRN_CHECK(!call.maker, store.op(),
              fmt::format("return from the function, and call it after {}", call.maker),
              "{} inside the function of {}, which makes the backward passes and the step itself",

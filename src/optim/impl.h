@@ -184,8 +184,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Throws while a backward pass of the cycle is running.
   void require_no_pass() const;
   /// Throws Error if the call comes from the function that run_cycle(), run_batch() or
-  /// step_two_pass() is running.
+  /// step_two_pass() is running, or from that of a rule.
   void require_outside_cycle(const char* name) const;
+  /// Throws Error if the call comes from the function of a rule.
+  void require_outside_rule(const char* name) const;
 
   /// The interface autograd::Cycle, which layers use.
   void join(const std::shared_ptr<autograd::CycleMember>& member) override { members.join(member); }
@@ -208,8 +210,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   ReplayHooks<Impl> hooks;
   std::unique_ptr<StepExtension> extension;  ///< never null
   std::vector<StateEntry> state_of_all;      ///< result of gather_state(), until it is asked for
-  CycleCopy copy;  ///< reserved memory, with StepOptions::keep_accumulator
-  int passes = 0;  ///< number of backward passes under way; interleaved chunks have several
+  CycleCopy copy;        ///< reserved memory, with StepOptions::keep_accumulator
+  int passes = 0;        ///< number of backward passes under way; interleaved chunks have several
+  bool in_rule = false;  ///< true while rules are computed, which may be functions of the user
 };
 
 }  // namespace firn::optim

@@ -51,6 +51,8 @@ SavedState state_to_save(Optimizer& optimizer, bool of_all, const char* op,
              "the weights of the optimizer \"{}\" are their moving averages at the moment", part);
   FIRN_CHECK(thread_context.cycle != &impl, op, "save and load when it has returned",
              "a backward() of the optimizer \"{}\" is running", part);
+  FIRN_CHECK(!impl.in_rule, op, "save and load when it has returned",
+             "a step of the optimizer \"{}\" is computing its rule", part);
   SavedState out;
   out.entries = of_all ? std::exchange(impl.state_of_all, {}) : state_of(impl);
   if (!of_all)

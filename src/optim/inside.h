@@ -56,8 +56,8 @@ struct SavedState {
 };
 /// Returns the state of this rank and the optional entries of a file. With `of_all`, returns the
 /// result of the last gather_state() instead: the state of all ranks, on rank 0. Throws Error while
-/// weights are averages or a backward() is running. The error is that of `op` and names the
-/// optimizer as `part`.
+/// weights are averages, a backward() is running, or a rule is computed. The error is that of `op`
+/// and names the optimizer as `part`.
 SavedState state_to_save(Optimizer& optimizer, bool of_all, const char* op,
                          const std::string& part);
 /// Makes gradients that were copied into the state known to Tensor::grad() and to backward passes.

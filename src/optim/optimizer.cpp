@@ -142,6 +142,7 @@ FIRN_OUT_OF_MEMORY("the list of parameters")
 
 void Optimizer::refresh_masters() try {
   Impl& i = impl();
+  i.require_outside_rule("refresh_masters()");
   FIRN_CHECK(!i.notes.averaged, i.store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
   i.store.show_training_weights();
@@ -152,6 +153,7 @@ FIRN_OUT_OF_MEMORY("refresh_masters")
 
 std::vector<NamedState> Optimizer::state() const try {
   Impl& i = impl();
+  i.require_outside_rule("state()");
   FIRN_CHECK(!i.store.sharded(), i.store.op(), "io::save_run() saves all of it",
              "each rank has a part of the state alone");
   std::vector<NamedState> out;

@@ -5,6 +5,7 @@
 #include "firn/ops/losses.h"
 #include "firn/runtime/spans.h"
 #include "kernels/optim.h"
+#include "optim/calls/scopes.h"
 #include "optim/cycle/host_effects.h"
 #include "optim/impl.h"
 #include "optim/report/step_listener.h"
@@ -139,6 +140,7 @@ bool Optimizer::Impl::decide() {
 void Optimizer::Impl::compute_rules() {
   const NonElementwiseUpdates& updates = store.non_elementwise();
   if (updates.empty()) return;
+  const RuleScope rules(*this);
   const auto compute = [&] {
     extension->together([&] {
       updates.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());

@@ -1,5 +1,5 @@
 // Calls at a moment at which an optimizer does not take them: from a hook while its backward pass
-// is running, and from the function that a whole cycle is made of.
+// is running, from the function that a whole cycle is made of, and from that of a rule.
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -212,6 +212,54 @@ TEST_CASE("the function of a whole cycle writes no state of its optimizer") {
     CHECK(w.item() == 0.5);
     make(opt, w, [] {});
     CHECK(w.item() == 1);
+  }
+}
+
+TEST_CASE("in the function of a rule, calls of its optimizer are refused, and nothing is lost") {
+  const test::TempFolder folder;
+  const std::string path = folder.file("run");
+  auto all = calls();
+  const auto add = [&](const char* name, const std::function<void(optim::Optimizer&)>& call) {
+    all.emplace_back(name, [call](auto& opt, auto&) { call(opt); });
+  };
+  add("step_all", [](auto& opt) { optim::step_all({&opt}); });
+  add("flush_all", [](auto& opt) { optim::flush_all({&opt}); });
+  add("state()", [](auto& opt) { opt.state(); });
+  add("refresh_masters()", [](auto& opt) { opt.refresh_masters(); });
+  add("AveragedWeights", [](auto& opt) { const optim::AveragedWeights scope(opt); });
+  add("is computing its rule", [&](auto& opt) { io::save_run(folder.file("other"), {opt}); });
+  add("is computing its rule", [&](auto& opt) { io::load_run(path, {opt}); });
+  add("step()", [](auto& opt) { plan_memory([&] { opt.step(); }); });
+  for (const auto& [name, refused] : all) {
+    CAPTURE(name);
+    const auto call = refused;  // Clang 14 lets no lambda capture a structured binding
+    const Tensor w = parameter({0}, {1}), other = parameter({0}, {1});
+    std::optional<optim::Custom> opt;
+    std::string said;
+    bool calls_it = false;
+    const auto update = [&](const optim::CustomInput& in) -> optim::CustomUpdate {
+      if (std::exchange(calls_it, false)) {
+        const EnableGrad recorded;
+        said = error_of([&] { call(*opt, other); });
+      }
+      return {in.weight - in.lr * in.gradient, {}};
+    };
+    opt.emplace({w}, optim::CustomOptions{.lr = 1, .update = update},
+                optim::StepOptions{.ema = 0.5});
+    opt->backward(objective(w, {1}));
+    REQUIRE(opt->step());
+    io::save_run(path, {*opt});
+    calls_it = true;
+    opt->backward(objective(w, {1}));
+    CHECK(opt->step().applied_steps() == 2);
+    CHECK(mentions(said, {name}));
+    if (said.find("is computing its rule") == std::string::npos)
+      CHECK(mentions(said, {"[Custom]", "inside the function of its rule", "after the step"}));
+    CHECK(w.item() == -2);
+    CHECK(opt->cycle_position() == 0);
+    opt->backward(objective(w, {1}));
+    CHECK(opt->step().applied_steps() == 3);
+    CHECK(w.item() == -3);
   }
 }
 

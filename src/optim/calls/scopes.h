@@ -30,6 +30,19 @@ class MakerScope {
   const char* outer_ = nullptr;
 };
 
+/// While alive, rules compute the update of a step. A function that is such a rule must not make
+/// calls that change the cycle, or that read or write the state.
+class RuleScope {
+ public:
+  explicit RuleScope(OptimizerImpl& impl) noexcept : impl_(impl) { impl_.in_rule = true; }
+  ~RuleScope() { impl_.in_rule = false; }
+  RuleScope(const RuleScope&) = delete;
+  RuleScope& operator=(const RuleScope&) = delete;
+
+ private:
+  OptimizerImpl& impl_;
+};
+
 /// While alive, run_batch() computes a batch of `samples` samples.
 class BatchScope {
  public:

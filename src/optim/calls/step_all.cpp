@@ -23,6 +23,7 @@ std::vector<Impl*> partners(const char* op, std::initializer_list<Optimizer*> op
     FIRN_CHECK(o, op, "give the address of an optimizer", "optimizer {} is a null pointer",
                given.size());
     Impl* const impl = &OptimizerAccess::impl(*o);
+    impl->require_outside_cycle(op);
     const auto first = std::find(given.begin(), given.end(), impl);
     FIRN_CHECK(first == given.end(), op, "give each of them once",
                "optimizers {} and {} are the same: it is given twice", first - given.begin(),

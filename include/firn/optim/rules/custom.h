@@ -62,7 +62,8 @@ struct CustomOptions {
 /// The function runs for every parameter that has received a gradient, without recording and
 /// without autocast. It also runs in steps that turn out to be skipped: the device decides that.
 /// Its gradients are zeros then, and its result is dropped. So it must depend on its input alone. A
-/// captured graph replays the operations, and does not call the function.
+/// captured graph replays the operations, and does not call the function. Calls of its own
+/// optimizer that change the cycle, and those that read or write the state, throw Error in it.
 ///
 /// The constructor runs it once for every parameter by shapes alone, as plan_memory() does, and
 /// reserves memory for its operations and its result. A step then allocates nothing, if the
