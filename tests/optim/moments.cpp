@@ -215,6 +215,53 @@ TEST_CASE("the function of a whole cycle writes no state of its optimizer") {
   }
 }
 
+TEST_CASE("the function of a whole cycle rolls back no point that is older than the call") {
+  auto all = makers();
+  all.emplace_back("run_batch()", [](auto& opt, auto& w, auto& inside) {
+    opt.run_batch(2, 1, [&](std::int64_t first, std::int64_t) {
+      if (first == 0) inside();  // the cycle is still empty
+      return mse_loss(w, ones({1}));
+    });
+  });
+  all.emplace_back("run_batch()", [](auto& opt, auto& w, auto& inside) {
+    opt.run_batch(2, {.size = 1}, [&](std::int64_t first, std::int64_t) {
+      if (first == 1) inside();
+      return mse_loss(w, ones({1}));
+    });
+  });
+  for (const auto& [name, maker] : all)
+    for (const std::int64_t chunk : {0, 1}) {
+      if (chunk > 0 && name != "run_batch()") continue;
+      CAPTURE(name, chunk);
+      const auto make = maker;  // Clang 14 lets no lambda capture a structured binding
+      const Tensor w = parameter({0}, {1});
+      optim::SGD opt({w}, {.lr = 0.25}, {.exact = {.chunk = chunk}});
+      RollbackPoint point;
+      const std::string words = "[SGD] roll_back() inside the function of " + name;
+      CHECK(mentions(error_of([&] { make(opt, w, [&] { point.roll_back(); }); }), {words.c_str()}));
+      CHECK(w.item() == 0);  // the cycle was dropped
+      std::string said;
+      bool own = false;
+      make(opt, w, [&] {
+        said = error_of([&] { point.roll_back(Rollback::gradients); });
+        point.roll_back(Rollback::random);
+        RollbackPoint inner;
+        const RandomKey before = default_generator().get();
+        randn({1});
+        inner.roll_back();
+        own = default_generator().get().offset == before.offset;
+      });
+      CHECK(mentions(said, {words.c_str()}));
+      CHECK(own);
+      CHECK(opt.last_report().weight() == 2);
+      CHECK(w.item() == 0.5);
+      point.roll_back();
+      make(opt, w, [] {});
+      CHECK(opt.last_report().weight() == 2);
+      CHECK(w.item() == 0.75);
+    }
+}
+
 TEST_CASE("in the function of a rule, calls of its optimizer are refused, and nothing is lost") {
   const test::TempFolder folder;
   const std::string path = folder.file("run");

@@ -47,6 +47,10 @@ enum class Rollback : std::uint8_t {
 /// are. A point at the beginning of a cycle copies no gradients. A replay of a graph is covered; a
 /// capture that needs a copy throws Error, since the copy would become a part of the graph.
 ///
+/// While an optimizer computes a cycle or a step, the function that it calls may roll back points
+/// that it has made itself. The gradients of older points would take samples out of that cycle, so
+/// roll_back() throws Error for them.
+///
 /// A point belongs to its thread, and to the plan of memory that it was made in, if any: elsewhere
 /// roll_back() throws Error. Points of a thread nest as scopes, and are destroyed in the reverse
 /// order of their making. An outer point also undoes changes that are made while inner points live.

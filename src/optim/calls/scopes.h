@@ -13,11 +13,12 @@ namespace firn::optim {
 
 /// While alive, `call` makes a whole cycle and runs the user's function. That function must neither
 /// make such calls itself nor write into the optimizer's state: adopt_state() refuses it then. Nor
-/// must it destroy the optimizer.
+/// must it destroy the optimizer, or roll back a point that was made before the call.
 class MakerScope {
  public:
   MakerScope(OptimizerImpl& impl, const char* call) : impl_(impl), running_(impl, call) {
     if (!runtime::dry_run()) adopt_state(impl);
+    about_to_change_cycle(impl);  // all points that are older than the call know the cycle then
     outer_ = std::exchange(impl.call.maker, call);
   }
   ~MakerScope() { impl_.call.maker = outer_; }

@@ -138,7 +138,11 @@ void about_to_change_cycle(OptimizerImpl& impl) {
       if (const auto alive = owner.lock()) put_back(**alive, *kept);
     };
     return {put, [owner = impl.hooks.handle()] {
-              if (const auto alive = owner.lock()) (*alive)->require_no_pass();
+              const auto alive = owner.lock();
+              if (!alive) return;
+              (*alive)->require_no_pass();
+              // Micro-steps that the call has made would be missing in its step.
+              (*alive)->require_outside_cycle("roll_back()");
             }};
   });
 }
