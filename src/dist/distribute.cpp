@@ -265,6 +265,7 @@ std::int64_t number_of_all(const Group& group) {
 /// Makes the first checks of both forms of distribute().
 void begin(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
   impl.require_outside_cycle("distribute()");
+  impl.require_training_weights();  // the ranks would agree on averages
   FIRN_CHECK(!runtime::planning(), kOp, "call it before the step that is planned",
              "distribute() within a plan, which changes nothing");
   FIRN_CHECK(options.zero >= 0 && options.zero <= 3, kOp, "0, 1, 2 or 3", "ZeRO stage {}",

@@ -150,8 +150,7 @@ void Optimizer::Impl::check_ready() {
       now.phase != Phase::publishing, store.op(), "load the last saved run",
       "the ranks' parts of the last step have not all come here, so the weights are those of "
       "no step");
-  FIRN_CHECK(!notes.averaged, store.op(), "end the scope of AveragedWeights first",
-             "the weights are their moving averages at the moment");
+  require_training_weights();
   if (!runtime::dry_run()) members.notify_waiting(store.step_state().view());
   store.check_parameters();
   store.show_training_weights();
@@ -167,6 +166,11 @@ math::LossSums Optimizer::Impl::loss_sums() const {
 
 void Optimizer::Impl::set_loss_sums(const math::LossSums& sums) const {
   copy_bytes(store.step_state().impl()->data(), store.device(), &sums, Device::cpu(), sizeof(sums));
+}
+
+void Optimizer::Impl::require_training_weights() const {
+  FIRN_CHECK(!notes.averaged, store.op(), "end the scope of AveragedWeights first",
+             "the weights are their moving averages at the moment");
 }
 
 void Optimizer::Impl::require_no_pass() const {

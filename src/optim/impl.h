@@ -186,6 +186,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Throws Error if the call comes from the function that run_cycle(), run_batch() or
   /// step_two_pass() is running, or from that of a rule.
   void require_outside_cycle(const char* name) const;
+  /// Throws Error if the weights are their moving averages (AveragedWeights).
+  void require_training_weights() const;
   /// Throws Error if the call comes from the function of a rule.
   void require_outside_rule(const char* name) const;
 

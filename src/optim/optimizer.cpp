@@ -143,8 +143,7 @@ FIRN_OUT_OF_MEMORY("the list of parameters")
 void Optimizer::refresh_masters() try {
   Impl& i = impl();
   i.require_outside_rule("refresh_masters()");
-  FIRN_CHECK(!i.notes.averaged, i.store.op(), "end the scope of AveragedWeights first",
-             "the weights are their moving averages at the moment");
+  i.require_training_weights();
   i.store.show_training_weights();
   i.extension->take_over_weights();
   i.store.refresh_masters();
@@ -154,6 +153,7 @@ FIRN_OUT_OF_MEMORY("refresh_masters")
 std::vector<NamedState> Optimizer::state() const try {
   Impl& i = impl();
   i.require_outside_rule("state()");
+  i.require_training_weights();
   FIRN_CHECK(!i.store.sharded(), i.store.op(), "io::save_run() saves all of it",
              "each rank has a part of the state alone");
   std::vector<NamedState> out;

@@ -77,6 +77,9 @@ TEST_CASE("averages can stand in for the weights, which come back to the bit") {
       CHECK(error_of([&] { opt.step(); }).find("AveragedWeights") != std::string::npos);
       CHECK(error_of([&] { opt.backward(objective(w, {1})); }).find("AveragedWeights") !=
             std::string::npos);
+      CHECK(error_of([&] { opt.state(); }) ==
+            "[AdamW] the weights are their moving averages at the moment; hint: end the scope of "
+            "AveragedWeights first");
     }
     CHECK(bits_of_training(opt) == before);
     opt.backward(objective(w, {0.5}));

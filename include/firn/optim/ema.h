@@ -17,9 +17,10 @@ std::vector<Tensor> ema(const Optimizer& optimizer);
 ///
 ///   { const optim::AveragedWeights averaged(opt); evaluate(net); }
 ///
-/// backward() and step() throw Error meanwhile. The destructor puts the weights back, even if the
-/// optimizer is gone by then. In a plan that began within the scope, it does so when the plan ends.
-/// A parameter that was written meanwhile, for example by copy_from(), keeps its new values.
+/// backward(), step(), state() and dist::distribute() throw Error meanwhile. The destructor puts
+/// the weights back, even if the optimizer is gone by then. In a plan that began within the scope,
+/// it does so when the plan ends. A parameter that was written meanwhile, for example by
+/// copy_from(), keeps its new values.
 ///
 /// Buffers have no averages: the running statistics of a BatchNorm stay those of the trained
 /// weights. nn::RecomputedStatistics computes statistics of the averages.
