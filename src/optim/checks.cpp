@@ -7,6 +7,15 @@
 #include "optim/impl.h"
 
 namespace firn::optim {
+namespace {
+
+/// Returns true if a warning is to be given now. A plan gives none and notes none: the step that it
+/// plans follows.
+bool is_due(OptimizerImpl& impl, Warned warning) {
+  return !runtime::dry_run() && impl.notes.warned.first(warning);
+}
+
+}  // namespace
 
 void require_scalar(const OptimizerImpl& impl, const Tensor& sum) {
   const ParamStore& store = impl.store;
@@ -67,9 +76,8 @@ void check_skips(OptimizerImpl& impl) {
 }
 
 void warn_if_unreached(OptimizerImpl& impl, bool reached) {
-  GivenWarnings& warned = impl.notes.warned;
-  if (!impl.notes.unheld.empty() && warned.first(Warned::unheld)) {
-    warned.first(Warned::unreached);  // that warning would say less
+  if (!impl.notes.unheld.empty() && is_due(impl, Warned::unheld)) {
+    impl.notes.warned.first(Warned::unreached);  // that warning would say less
     warn(impl.store.op(),
          fmt::format("nothing but the optimizer holds these parameters, and no gradient reaches "
                      "them: {}",
@@ -78,7 +86,7 @@ void warn_if_unreached(OptimizerImpl& impl, bool reached) {
          "is not trained: make the optimizer afterwards, or copy_() values into the old parameter");
     return;
   }
-  if (reached || runtime::dry_run() || !warned.first(Warned::unreached)) return;
+  if (reached || !is_due(impl, Warned::unreached)) return;
   warn(impl.store.op(),
        fmt::format("no gradient has reached any parameter: {}", impl.store.names()),
        "compute the loss from these parameters: a copied or frozen model, detach() or NoGrad cuts "
@@ -86,7 +94,7 @@ void warn_if_unreached(OptimizerImpl& impl, bool reached) {
 }
 
 void warn_of_empty_step(OptimizerImpl& impl) {
-  if (!impl.notes.warned.first(Warned::empty)) return;
+  if (!is_due(impl, Warned::empty)) return;
   warn(impl.store.op(),
        "step() was called without a backward() since the last one: it does nothing",
        "call opt.backward(loss) first; loss.backward() does not count");
@@ -94,7 +102,7 @@ void warn_of_empty_step(OptimizerImpl& impl) {
 
 void warn_of_dropped_calls(OptimizerImpl& impl) {
   if (impl.at.calls == 0 || impl.at.has_new_micro_step()) return;
-  if (!impl.notes.warned.first(Warned::dropped)) return;
+  if (!is_due(impl, Warned::dropped)) return;
   warn(impl.store.op(),
        fmt::format("zero_grad() drops a cycle of which step() has counted {} of {} micro-steps",
                    impl.at.calls, impl.at.length_or_next(impl.options.accumulate)),
@@ -104,7 +112,7 @@ void warn_of_dropped_calls(OptimizerImpl& impl) {
 
 void warn_if_unscaled(OptimizerImpl& impl) {
   if (!impl.notes.no_scale_chosen || !impl.reads_f16()) return;
-  if (!impl.notes.warned.first(Warned::unscaled)) return;
+  if (!is_due(impl, Warned::unscaled)) return;
   warn(impl.store.op(),
        "Autocast runs f32 parameters in f16, and no loss scale is set: gradients below 6e-8 become "
        "0 on their way",

@@ -18,7 +18,8 @@ void require_scalar(const OptimizerImpl& impl, const Tensor& sum);
 /// Throws Error if too many steps in a row were skipped (S12), and only once for each of these
 /// steps. On a device it checks the latest outcome that the host can see without waiting.
 void check_skips(OptimizerImpl& impl);
-/// Each of these warns once. warn_if_unreached() also warns about parameters that were replaced.
+/// Each of these warns once, and never in a plan. warn_if_unreached() also warns about parameters
+/// that were replaced.
 void warn_if_unreached(OptimizerImpl& impl, bool reached);
 void warn_of_empty_step(OptimizerImpl& impl);
 void warn_if_unscaled(OptimizerImpl& impl);

@@ -396,6 +396,57 @@ TEST_CASE("f32 weights under f16 autocast without a loss scale are warned of onc
   CHECK(texts_of(f16, f32, {}, false).empty());
 }
 
+TEST_CASE("a plan gives no warning of an optimizer: the step that it plans does, once") {
+  using Step = std::function<void()>;
+  const auto texts_of = [](const Step& step) {
+    const Warnings warnings;
+    plan_memory(step);
+    plan_memory(step);
+    const auto in_plans = warnings.texts;
+    CHECK(in_plans == std::vector<std::string>());
+    for (int i = 0; i < 3; ++i) step();
+    return warnings.texts;
+  };
+  const auto given_once = [&](const char* text, const Step& step) {
+    CAPTURE(text);
+    const auto texts = texts_of(step);
+    REQUIRE(texts.size() == 1);
+    CHECK(mentions(texts[0], {text}));
+  };
+  Tensor w = parameter({1}, {1}), other = parameter({1}, {1}), replaced = parameter({1}, {1});
+  {
+    optim::SGD opt({w}, {.lr = 0.5});
+    given_once("without a backward()", [&] { opt.step(); });
+    given_once("no gradient has reached any parameter", [&] {
+      opt.backward(objective(other, {1}));
+      opt.step();
+    });
+  }
+  {
+    optim::SGD opt({w}, {.lr = 0.5}, {.accumulate = 2});
+    given_once("zero_grad() drops a cycle", [&] {
+      opt.backward(objective(w, {1}));
+      opt.step();
+      opt.zero_grad();
+    });
+  }
+  {
+    optim::SGD opt({replaced}, {.lr = 0.5});
+    replaced = parameter({1}, {1});
+    given_once("nothing but the optimizer holds", [&] {
+      opt.backward(objective(replaced, {1}));
+      opt.step();
+    });
+  }
+  nn::Linear net(2, 1);
+  optim::SGD opt(net.parameters(), {.lr = 0.01});
+  given_once("no loss scale is set", [&] {
+    const Autocast guard(f16);
+    opt.backward(mse_loss(net(ones({4, 2})), zeros({4, 1}, f16)));
+    opt.step();
+  });
+}
+
 TEST_CASE("a cycle whose second micro-step reaches a parameter is applied, without a warning") {
   Tensor w = parameter({1}, {1}), stray = parameter({1}, {1});
   optim::SGD opt({w}, {.lr = 1}, {.accumulate = 2});

@@ -142,6 +142,7 @@ class BatchStatistics final : public autograd::CycleMember,
     if (const std::string path = path_in_call(layer); !path.empty()) name_ = path + ": ";
   }
   void warn_in_long_cycle() {
+    if (runtime::dry_run()) return;  // the step that is planned warns
     if (warned_ || !thread_context.cycle || thread_context.cycle->micro_steps() < 2) return;
     warned_ = true;
     warn(kind_,
@@ -210,13 +211,12 @@ class BatchStatistics final : public autograd::CycleMember,
   void keep_if_dry() {
     if (!runtime::dry_run()) [[likely]]
       return;
-    runtime::at_dry_end(this, [s = shared_from_this(), owner = owner_, period = period_,
-                               ended = ended_, warned = warned_] {
-      s->owner_ = owner;
-      s->period_ = period;
-      s->ended_ = ended;
-      s->warned_ = warned;
-    });
+    runtime::at_dry_end(this,
+                        [s = shared_from_this(), owner = owner_, period = period_, ended = ended_] {
+                          s->owner_ = owner;
+                          s->period_ = period;
+                          s->ended_ = ended;
+                        });
   }
   void keep_place(const std::shared_ptr<Batch>& b) {
     keep_if_dry();

@@ -242,6 +242,8 @@ TEST_CASE("[S19] bn_cycle: per_micro_batch mode under accumulation is warned of,
   steps(3);
   CHECK(warnings.texts.empty());  // one micro-step is the whole batch
   opt.set_epoch(1);
+  plan_memory([&] { steps(5); });
+  CHECK(warnings.texts.empty());  // the steps that are planned warn
   steps(9);
   REQUIRE(warnings.texts.size() == 2);
   std::sort(warnings.texts.begin(), warnings.texts.end());
