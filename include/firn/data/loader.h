@@ -108,7 +108,7 @@ struct LoaderStats {
 ///
 ///   data::Loader loader(set, {.batch = 128, .shuffle = true, .seed = 1, .workers = 2});
 ///   for (int epoch = 0; epoch < 5; ++epoch)
-///     for (auto& batch : loader.epoch(epoch)) train(batch.x(), batch.y());
+///     for (auto& batch : loader.epoch(epoch)) train_on(batch.x(), batch.y());
 ///
 /// A loop begins its epoch anew, even if an earlier loop was left early. The first loop after
 /// seek(), io::load_run() or a resume instead begins at the position that these set, within its
