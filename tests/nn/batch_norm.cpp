@@ -1,7 +1,9 @@
 // BatchNorm as a layer: statistics of the batch in training, running ones in evaluation, and what
 // becomes of them in conversions and copies. (How they follow an optimizer's cycles:
 // tests/semantics/batch_norm_cycle.cpp and batch_norm_meets.cpp.)
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <sstream>
 
@@ -335,6 +337,49 @@ TEST_CASE("normalisation layers print what they are") {
         "  4: GroupNorm(2, 4, eps = 1e-05, affine = false)\n"
         "  5: InstanceNorm2d(3, eps = 1e-05)\n"
         ")");
+}
+
+TEST_CASE("scopes of RecomputedStatistics may end in any order") {
+  manual_seed(3);
+  nn::Sequential net{nn::Sequential{nn::Linear(4, 6), nn::BatchNorm1d(6)}, nn::BatchNorm1d(6)};
+  auto& inner = dynamic_cast<nn::Sequential&>(net[0]);
+  const auto& norm = dynamic_cast<nn::BatchNorm1d&>(inner[1]);
+  const auto& last = dynamic_cast<nn::BatchNorm1d&>(net[1]);
+  net(randn({8, 4}));
+  const auto seen = [](const nn::BatchNorm1d& layer) {
+    return std::pair{values_of(layer.running_mean), layer.num_batches_tracked.item()};
+  };
+  const auto trained = seen(norm), last_trained = seen(last);
+  using Scope = nn::RecomputedStatistics;
+  const auto begin = [&](nn::Module& of) {
+    return std::make_unique<Scope>(of, [&] { of(randn({8, 4}) * 3); });
+  };
+  std::vector<int> order = {0, 1, 2};
+  do {
+    CAPTURE(order);
+    std::vector<std::unique_ptr<Scope>> scopes;
+    std::vector<decltype(seen(norm))> shown;
+    for (const bool whole : {true, false, true}) {  // the middle scope has one of the two layers
+      scopes.push_back(begin(whole ? net : inner));
+      shown.push_back(seen(norm));
+    }
+    const auto last_shown = seen(last);
+    for (const int i : order) {
+      if (i == 1)
+        plan_memory([&] { scopes[1].reset(); });
+      else
+        scopes[static_cast<std::size_t>(i)].reset();
+      // The layers show the latest scope that is alive.
+      auto want = trained;
+      for (std::size_t s = 0; s < 3; ++s)
+        if (scopes[s]) want = shown[s];
+      CHECK(seen(norm) == want);
+      if (scopes[2]) CHECK(seen(last) == last_shown);
+    }
+    CHECK(seen(last) == last_trained);
+  } while (std::next_permutation(order.begin(), order.end()));
+  net(randn({8, 4}));
+  CHECK(seen(norm) != trained);  // and the training goes on with its own
 }
 
 TEST_CASE("RecomputedStatistics are those of the weights of the moment, for a scope") {

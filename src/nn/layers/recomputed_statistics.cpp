@@ -1,5 +1,6 @@
 // Running statistics of BatchNorm layers for weights that no training has run with.
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,7 @@ constexpr double kCumulative = -1;  // the kernels' momentum for a mean of all b
 }  // namespace
 
 struct RecomputedStatistics::State {
-  /// A layer's state outside of the scope. A swap with the layer throws nothing.
+  /// A layer's state outside of the scope. An exchange with the layer throws nothing.
   struct Kept {
     BatchNorm* layer;
     std::string name;
@@ -29,25 +30,65 @@ struct RecomputedStatistics::State {
     BatchNormMode mode;
   };
   std::vector<Kept> all;
-  bool swapped = false;
   std::shared_ptr<State*> self = std::make_shared<State*>(this);
 
-  /// Exchanges the buffers of the layers with those that are kept.
-  void swap() noexcept {
-    for (Kept& k : all) {
-      std::swap(k.layer->running_mean, k.mean);
-      std::swap(k.layer->running_var, k.var);
-      std::swap(k.layer->num_batches_tracked, k.batches);
-      std::swap(k.layer->statistics_, k.statistics);
-      if (autograd::Leaf* const leaf = autograd::leaf_or_frozen(k.layer->weight))
-        leaf->set_member(k.layer->statistics_);
-    }
-    swapped = !swapped;
-  }
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
   ~State() {
-    if (swapped) swap();
+    end();
     *self = nullptr;
   }
+
+  /// Gives the layers the buffers of the scope, and keeps theirs.
+  void begin() noexcept {
+    const std::lock_guard lock(mutex);
+    for (Kept& k : all) exchange(k);
+    earlier = std::exchange(last, this);
+    if (earlier) earlier->later = this;
+    begun = true;
+  }
+  /// Gives back what the scope has kept: to each layer, or to the next scope that has begun in it
+  /// and is alive. So scopes may end in any order.
+  void end() noexcept {
+    const std::lock_guard lock(mutex);
+    if (!std::exchange(begun, false)) return;
+    for (Kept& k : all) {
+      if (Kept* const heir = heir_of(k)) {
+        std::swap(heir->mean, k.mean);
+        std::swap(heir->var, k.var);
+        std::swap(heir->batches, k.batches);
+        std::swap(heir->statistics, k.statistics);
+      } else {
+        exchange(k);
+      }
+    }
+    (later ? later->earlier : last) = earlier;
+    if (earlier) earlier->later = later;
+    later = earlier = nullptr;
+  }
+
+ private:
+  /// Exchanges the buffers of the layer with those that are kept.
+  static void exchange(Kept& k) noexcept {
+    std::swap(k.layer->running_mean, k.mean);
+    std::swap(k.layer->running_var, k.var);
+    std::swap(k.layer->num_batches_tracked, k.batches);
+    std::swap(k.layer->statistics_, k.statistics);
+    if (autograd::Leaf* const leaf = autograd::leaf_or_frozen(k.layer->weight))
+      leaf->set_member(k.layer->statistics_);
+  }
+  Kept* heir_of(const Kept& k) const noexcept {
+    for (State* s = later; s; s = s->later)
+      for (Kept& of_other : s->all)
+        if (of_other.layer == k.layer) return &of_other;
+    return nullptr;
+  }
+
+  bool begun = false;
+  State *earlier = nullptr, *later = nullptr;  ///< neighbours among the scopes that are alive
+  static inline constinit std::mutex mutex;    ///< guards the list
+  static inline constinit State* last = nullptr;
 };
 
 RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()>& passes) try
@@ -58,7 +99,7 @@ RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()
     auto* const layer = dynamic_cast<BatchNorm*>(n.module);
     if (!layer || layer->is_group_norm() || !layer->running_mean.defined()) continue;
     if (autograd::Leaf* const leaf = autograd::leaf_or_frozen(layer->weight))
-      leaf->reserve_extras();  // swap() throws nothing then
+      leaf->reserve_extras();  // begin() and end() throw nothing then
     const Tensor& mean = layer->running_mean;
     State::Kept kept{.layer = layer,
                      .name = n.name,
@@ -71,9 +112,9 @@ RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()
   }
   // A plan that made the object ends its scope, however long the object lives.
   runtime::at_dry_end(s.self.get(), [self = s.self] {
-    if (*self && (*self)->swapped) (*self)->swap();
+    if (*self) (*self)->end();
   });
-  s.swap();
+  s.begin();
   for (State::Kept& k : s.all)
     k.layer->statistics_ = std::make_shared<detail::BatchStatistics>(*k.layer, kCumulative);
   struct Modes {

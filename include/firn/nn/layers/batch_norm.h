@@ -188,7 +188,8 @@ std::int64_t convert_to_group_norm(Module& m, std::int64_t groups);
 ///   evaluate(net);  // or save it
 ///
 /// Mean and variance are the means of those of the batches, as PyTorch's update_bn() computes them.
-/// The destructor puts the statistics of the training back. The module must outlive the object.
+/// The destructor puts the statistics of the training back. Several such objects of a module may be
+/// destroyed in any order. The module must outlive the objects.
 class RecomputedStatistics {
  public:
   /// Calls `passes` once, without gradients. BatchNorm layers are in training mode meanwhile, and
