@@ -122,10 +122,11 @@ struct LoadRunOptions {
 ///
 /// Throws IoError, before anything is written, if the file is not a saved run or a byte of it is
 /// damaged. Throws IoError if the file does not fit these parts: names, shapes, dtypes, kinds and
-/// settings of optimizers, sizes of data sets. Only an optional_part() may be missing. One error
-/// lists all differences. If memory runs out, nothing has been written either. If an optimizer has
-/// ranks, all make the call: an error on one rank throws on all, and nothing is written. If the
-/// group of the ranks is broken, each loads independently.
+/// settings of optimizers, sizes of data sets, and the memory formats of weights with 8-bit states.
+/// Only an optional_part() may be missing. One error lists all differences. If memory runs out,
+/// nothing has been written either. If an optimizer has ranks, all make the call: an error on one
+/// rank throws on all, and nothing is written. If the group of the ranks is broken, each loads
+/// independently.
 void load_run(const std::string& path, std::span<const RunPart> parts,
               const LoadRunOptions& options = {});
 inline void load_run(const std::string& path, std::initializer_list<RunPart> parts,

@@ -249,9 +249,11 @@ class Optimizer {
   /// "touched", "kind" (u8 on the CPU: a text), and "cycle" (i64 on the CPU: cycles ended, epoch,
   /// length of the cycle under way, calls of step() and micro-steps in it, and the micro-steps at
   /// the last of these calls). The bytes of "step_state", "loss_scale" and "schedule" are this
-  /// version's own. In the scope of AveragedWeights it throws Error. Tensor::grad() shows copied
-  /// gradients at once. The next backward() or step() throws Error if the copied bytes are not the
-  /// state of an optimizer of this kind.
+  /// version's own. Codes of 8-bit states (StatePrecision) have the shape of their parameter if
+  /// that is contiguous. Those of a channels-last parameter are flat, in memory order. In the scope
+  /// of AveragedWeights it throws Error. Tensor::grad() shows copied gradients at once. The next
+  /// backward() or step() throws Error if the copied bytes are not the state of an optimizer of
+  /// this kind.
   std::vector<NamedState> state() const;
 
  protected:

@@ -50,7 +50,8 @@ class ParamList {
 enum class StatePrecision : std::uint8_t {
   full,  ///< f32, or f64 for f64 parameters
   /// 8 bits for each element, and an f32 scale for each block of 256: the dynamic code of 8-bit
-  /// optimizers (Dettmers et al. 2022). A block is of one parameter, in memory order.
+  /// optimizers (Dettmers et al. 2022). A block is of one parameter, in memory order. So states of
+  /// channels-last parameters and of contiguous ones cannot be exchanged: see Optimizer::state().
   bits8,
 };
 

@@ -38,6 +38,14 @@ class Differences {
     ++settings_;
     add(format, std::forward<Args>(args)...);
   }
+  /// Adds 8-bit states of a weight that has another memory format here than in the file.
+  void add_order(const RunSlot& slot) {
+    constexpr const char *kRows = "row-major", *kChannels = "channels-last";
+    const bool rows_here = *slot.codes_of == MemoryFormat::contiguous;
+    ++orders_;
+    add("\"{}\" has the 8-bit states of a {} weight in the file, and of a {} one here", slot.name,
+        rows_here ? kChannels : kRows, rows_here ? kRows : kChannels);
+  }
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     ++count_;
@@ -50,16 +58,19 @@ class Differences {
     if (count_ == 0) return;
     const std::string more = count_ > kMost ? fmt::format("; and {} more", count_ - kMost) : "";
     throw IoError(op, path, "it is of another run: " + text_ + more,
-                  settings_ == count_
-                      ? "make the optimizer with the same options, or set "
-                        "LoadRunOptions::other_settings to go on with other ones"
+                  settings_ == count_ ? "make the optimizer with the same options, or set "
+                                        "LoadRunOptions::other_settings to go on with other ones"
+                  : orders_ == count_
+                      ? "8-bit states have blocks in memory order: before the optimizer is made, "
+                        "give the weights the format of the saved ones by contiguous() or "
+                        "channels_last()"
                       : "give the parts that were saved, made with the same options; "
                         "load_safetensors() with {.strict = false} loads a model alone");
   }
 
  private:
   static constexpr std::int64_t kMost = 20;
-  std::int64_t count_ = 0, settings_ = 0;
+  std::int64_t count_ = 0, settings_ = 0, orders_ = 0;
   std::string text_;
 };
 
@@ -70,6 +81,16 @@ bool is_needed(const RunSlot& slot, const std::map<std::string, Tensor>& found) 
   if (it == found.end() || it->second.dtype() != u8 || slot.index >= it->second.numel())
     return true;
   return it->second.view().as<std::uint8_t>()[slot.index] != 0;
+}
+
+/// Returns true if the two are codes of 8-bit states (optim::StateEntry::codes_of) of equally many
+/// elements, and one of them is flat.
+bool has_other_order(const RunSlot& slot, const Tensor& read) {
+  if (!slot.codes_of || read.dtype() != slot.tensor.dtype() || read.numel() != slot.tensor.numel())
+    return false;
+  const bool rows_here = *slot.codes_of == MemoryFormat::contiguous;
+  const Tensor &flat = rows_here ? read : slot.tensor, &rows = rows_here ? slot.tensor : read;
+  return flat.rank() == 1 && rows.rank() >= 3;
 }
 
 void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& options,
@@ -85,6 +106,7 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
     return;
   }
   if (slot.is_stream && is_stream(read)) return;
+  if (has_other_order(slot, read)) return differences.add_order(slot);
   Shape expected = slot.tensor.shape();
   if (slot.any_rows && read.rank() > 0) expected[0] = read.size(0);
   if (read.shape() != expected || read.dtype() != slot.tensor.dtype())

@@ -104,6 +104,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   for (const optim::StateEntry& e : state) {
     RunSlot slot{join(prefix, e.name), e.tensor, e.prepare};
     slot.any_rows = e.any_rows;
+    slot.codes_of = e.codes_of;
     slot.parts = e.parts;
     if (e.name.ends_with(".weight")) {
       ++parameter;

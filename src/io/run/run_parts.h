@@ -34,6 +34,7 @@ struct RunSlot {
   std::string needed_by = {};
   std::int64_t index = 0;
   bool any_rows = false;                          ///< see optim::StateEntry
+  std::optional<MemoryFormat> codes_of = {};      ///< see optim::StateEntry
   bool in_batch = false;                          ///< true if an optimizer is saved within a batch
   std::optional<RandomKey> random_in_batch = {};  ///< position of the stream before `between`
   Tensor before_batch = {};        ///< saved in place of `tensor` if an optimizer is within a batch

@@ -198,9 +198,14 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const StoredPa
                                 const Tensor& kept, std::int64_t unit) const {
   const ArenaRun& run = run_of(a, p);
   const std::int64_t begin = p.begin / unit, count = math::ceil_div(p.tensor.numel(), unit);
-  const Shape shape = unit == 1 ? p.tensor.shape() : Shape{count};
-  const Strides strides = unit == 1 ? p.tensor.strides() : Strides{1};
+  const bool codes = is_eight_bit(a.rule) && kept.dtype() == DType::u8;
+  // The scale of a code follows from the code's place in memory. So codes in another order are
+  // flat, and do not fit a weight of row-major order.
+  const bool flat = unit != 1 || (codes && !p.tensor.is_contiguous());
+  const Shape shape = flat ? Shape{count} : p.tensor.shape();
+  const Strides strides = flat ? Strides{1} : p.tensor.strides();
   StateEntry out{std::move(name), {}};
+  if (codes) out.codes_of = format_of(p.tensor.shape(), p.tensor.strides());
   if (!sharded()) {
     out.tensor = kept.as_strided(shape, strides, begin);
     return out;
@@ -215,20 +220,20 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const StoredPa
   const std::int64_t from = (run.kept.first - run.at) / unit;
   const Tensor part = mine.size() > 0 ? part_of(kept, {mine.first - from, mine.last - from})
                                       : empty({0}, kept.dtype(), device_);
-  const bool in_order = unit != 1 || p.tensor.is_contiguous();
+  const bool in_order = flat || p.tensor.is_contiguous();
   (in_order ? out.parts : out.parts_in_memory) = {std::move(bounds), part};
   out.strides = strides;
   out.prepare = [this, part, in_order, shape, strides, count,
                  own = Share{mine.first - begin, mine.last - begin}](
                     const Tensor& read) -> std::function<void()> {
     if (part.numel() == 0) return [] {};
-    Tensor flat = read;  // elements in the order of the arena
+    Tensor line = read;  // elements in the order of the arena
     if (!in_order) {
-      flat = empty({count}, read.dtype(), Device::cpu());
-      kernels::copy(read.view(), flat.as_strided(shape, strides).mutable_view(),
+      line = empty({count}, read.dtype(), Device::cpu());
+      kernels::copy(read.view(), line.as_strided(shape, strides).mutable_view(),
                     current_stream(Device::cpu()));
     }
-    return [this, part, read_part = part_of(flat, own).to(device_)] {
+    return [this, part, read_part = part_of(line, own).to(device_)] {
       kernels::copy(read_part.view(), part.mutable_view(), stream());
     };
   };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct StateEntry {
   /// True if a file may have any number of rows of it, or none. Without rows `prepare` gets an
   /// undefined tensor.
   bool any_rows = false;
+  /// For codes of 8-bit states: the memory format of their weight. The tensor is flat if that is
+  /// not contiguous.
+  std::optional<MemoryFormat> codes_of = {};
   TensorParts parts = {};
   /// Set instead of `parts` if the order of elements in memory is not row-major. Then
   /// StepExtension::gather_entries() gathers the tensor, whose strides are `strides`.
