@@ -11,6 +11,7 @@
 #include "firn/autograd.h"
 #include "firn/io/safetensors.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/rollback.h"
 #include "firn/runtime/storage.h"
 #include "firn/runtime/stream.h"
 #include "io/run/run_file.h"
@@ -108,6 +109,8 @@ class Loader {
     for (const Pair& p : pairs_) {
       kernels::copy(p.from.view(), p.to.mutable_view(), current_stream(p.to.device()));
       p.to.storage()->bump_version(kOp);
+      runtime::forget_change(Rollback::statistics, p.to.impl());
+      runtime::forget_change(Rollback::gradients, p.to.impl());  // a pool of a cycle
     }
   }
 

@@ -14,6 +14,7 @@
 #include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
+#include "firn/runtime/rollback.h"
 #include "firn/runtime/storage.h"
 #include "firn/runtime/stream.h"
 #include "firn/thread_context.h"
@@ -179,7 +180,10 @@ void Module::copy_from(const Module& other) try {
     from = to_device(cast(from, to.dtype()), to.device());
     if (from.storage() == to.storage()) from = firn::clone(from);
   }
-  for (auto& [to, from] : pairs) copy_(to, from);
+  for (auto& [to, from] : pairs) {
+    copy_(to, from);
+    runtime::forget_change(Rollback::statistics, to.impl());
+  }
 }
 FIRN_OUT_OF_MEMORY("Module::copy_from")
 

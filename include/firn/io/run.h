@@ -118,7 +118,8 @@ struct LoadRunOptions {
 /// backward() has failed half-way. Tensor::grad() shows the gradients of a loaded cycle at once.
 /// Throws Error while a backward() of one of the optimizers is running. The next loop over a Loader
 /// begins after the batch that was current; a loop that is running does not continue
-/// (data/loader.h).
+/// (data/loader.h). The RollbackPoints of this thread begin anew: they go back to the run as it was
+/// loaded.
 ///
 /// Throws IoError, before anything is written, if the file is not a saved run or a byte of it is
 /// damaged. Throws IoError if the file does not fit these parts: names, shapes, dtypes, kinds and

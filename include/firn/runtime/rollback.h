@@ -35,13 +35,17 @@ enum class Rollback : std::uint8_t {
 ///     step. If a cycle has ended since the point was made, its gradients are gone; those of the
 ///     cycle after it are dropped, and the weights stay as they are;
 ///   - settings: learning rate, loss scale, epoch, and a state that was copied into an optimizer;
-///   - what load_run() and other functions read from files, but for the positions of loaders;
 ///   - tensors that the work writes itself, also gradients that it writes through grad() or
 ///     Optimizer::state(), and gradients of leaves that no optimizer trains;
 ///   - Generator::set() and reserve() of other generators than the default one: they go back to
 ///     where an operation first drew from them (runtime::about_to_draw() announces a reserve());
 ///   - what a loader has counted (stats()), and fields that were moved out of the batch in hand. A
 ///     loop that the work began is undone: its iterators are at their end.
+///
+/// If the work loads a run (io::load_run(), io::Checkpoints::resume()), the points of its thread
+/// begin anew: roll_back() then goes back to the run as it was loaded, and undoes nothing that came
+/// before. io::load_safetensors() into a module and Module::copy_from() do the same for the tensors
+/// that they write, and all else goes back to the point.
 ///
 /// A thing is copied at its first change, so a point costs nothing for things that stay as they
 /// are. A point at the beginning of a cycle copies no gradients. A replay of a graph is covered; a
@@ -108,6 +112,10 @@ void before_change(Rollback kind, const void* what, const std::function<PutBack(
 /// Makes this thread's points forget what they keep of `what`: from then on, a change of it is its
 /// first. Call it when the object ends, or when it was given a value that is to stay.
 void forget_change(Rollback kind, const void* what) noexcept;
+
+/// Makes this thread's points begin anew: they forget all that they keep, and go back to the
+/// present state.
+void begin_points_anew() noexcept;
 
 }  // namespace runtime
 }  // namespace firn

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/rollback.h"
 #include "firn/runtime/storage.h"
 #include "firn/runtime/stream.h"
 #include "io/run/run_file.h"
@@ -239,6 +240,7 @@ void restore_run(const char* op, const std::string& path, RunFile file,
   for (const auto& write : writes) write();
   for (const RunPart& part : parts)
     if (const auto& adopt = RunAccess::source(part).adopt) adopt();
+  runtime::begin_points_anew();
   warn_of_own_statistics(op, parts, ranks_of(parts));
 }
 

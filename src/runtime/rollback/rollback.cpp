@@ -123,6 +123,15 @@ class RollbackSeam {
     }
   }
 
+  static void begin_anew() noexcept {
+    Point* const points = innermost();
+    const memory::SilentRollback silence;  // what is dropped may end a generator
+    for (Point* p = points; p; p = p->outer) {
+      p->stand_as_new(p->covered);
+      p->key = p->generator.get();
+    }
+  }
+
   static void roll_back(Point& point, std::uint8_t kinds) {
     drop_abandoned();
     point.check(kinds);
@@ -249,6 +258,11 @@ bool rollback_wanted() noexcept { return RollbackSeam::wanted(); }
 void forget_change(Rollback kind, const void* what) noexcept {
   if (RollbackSeam::wanted()) [[unlikely]]
     RollbackSeam::forget({kind, what});
+}
+
+void begin_points_anew() noexcept {
+  if (RollbackSeam::wanted()) [[unlikely]]
+    RollbackSeam::begin_anew();
 }
 
 void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save) try {
