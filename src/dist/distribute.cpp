@@ -122,8 +122,11 @@ std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::
       "{}, {} micro-steps per step, max_skips {}, ZeRO stage {}, {} overlap, {} broadcast",
       optim::describe_settings(optimizer), optimizer.cycle_length(), step.max_skips, options.zero,
       overlap ? "with" : "without", options.broadcast ? "with" : "without");
-  // Devices are left out, since each rank has its own.
-  for (const auto& [name, t] : state) out += fmt::format("\n{} {} {}", name, t.shape(), t.dtype());
+  // Devices are left out, since each rank has its own. The shape of 8-bit states depends on the
+  // weight's memory format, which require_one_format() compares.
+  for (const auto& [name, t] : state)
+    out += fmt::format("\n{} {} {}", name, t.dtype() == DType::u8 ? Shape{t.numel()} : t.shape(),
+                       t.dtype());
   return out;
 }
 
@@ -179,6 +182,26 @@ void require_alike(const Group& group, const std::string& kind) {
                  "the optimizer of rank {} is not like that of rank 0: \"{}\" and \"{}\"", r,
                  theirs, zeros);
   }
+}
+
+/// Throws Error unless each parameter has the same memory format on all ranks, which have equal
+/// lists. Sums over ranks, shards and 8-bit states go by the place of an element in memory.
+void require_one_format(const Group& group, const optim::ParamStore& store) {
+  std::vector<std::int64_t> mine;
+  for (const optim::StoredParameter& p : store.places())
+    mine.push_back(static_cast<std::int64_t>(format_of(p.tensor.shape(), p.tensor.strides())));
+  const auto all = gather(group, mine);
+  const auto order = [](std::int64_t format) {
+    return static_cast<MemoryFormat>(format) == MemoryFormat::contiguous ? "contiguous"
+                                                                         : "channels-last";
+  };
+  for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r)
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      FIRN_CHECK(all[r * mine.size() + i] == all[i], kOp,
+                 "call contiguous() or channels_last() on it alike on every rank, before the "
+                 "optimizer is made",
+                 "{}, is {} on rank {} and {} on rank 0", store.label(i),
+                 order(all[r * mine.size() + i]), r, order(all[i]));
 }
 
 /// Returns true for state of the optimizer itself: learning rate, loss scale, counters.
@@ -387,6 +410,7 @@ void distribute_copies(optim::Optimizer& optimizer, const Group& group,
   const Group host = group.host();
   require_no_cycles(host, impl);
   require_alike(host, kind);
+  require_one_format(host, impl.store);
   make_equal(group, state, options);
   set_ranks(impl, step_with(impl, std::make_shared<GroupPeers>(group, beside), nullptr,
                             options.zero, number_of_all(host)));
@@ -419,7 +443,10 @@ void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
   // Stages have different parameters; shards and copies of a stage have equal lists.
   require_alike(host, kind_of(optimizer, {}, options));
   for (const Group& same : {mesh.dp(), mesh.tp()})
-    require_alike(same.host(), kind_of_part(optimizer, state, sharded, options));
+    on_every_rank(mesh.all(), [&] {  // throws on all ranks of `same` or on none
+      require_alike(same.host(), kind_of_part(optimizer, state, sharded, options));
+      require_one_format(same.host(), impl.store);
+    });
   make_equal(mesh.pp(), some_of(state, is_of_optimizer), options);
   make_equal(mesh.tp(), some_of(state, is_whole), options);
   make_equal(mesh.dp(), state, options);
