@@ -329,6 +329,7 @@ TEST_CASE("rollback: what zero_grad(), flush() and step() do to a cycle in its m
 }
 
 TEST_CASE("rollback: gradients that set_grad() or a plain backward() has changed go back") {
+  const Warnings quiet;
   Tensor w = parameter({1, 2}, {2}), b = parameter({3}, {1});
   optim::SGD opt({w, b}, {.lr = 0.1}, {.accumulate = 4});
   const auto micro_step = [&](double g) {
