@@ -20,11 +20,14 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   warn_if_unscaled(*this);
   const GradientsOfPass gradients(*this);
   const bool first = at.micro_steps == 0;
+  // Allocate new memory each time, because autograd may keep it as a gradient. A process alone does
+  // so before anything has changed; others learn of a failure in the micro-step.
+  Tensor gradient;
+  const auto allocate = [&] { gradient = empty(sum.shape(), sum.dtype(), sum.device()); };
+  const bool alone = !extension->copies();
+  if (alone) allocate();
   micro_step([&] {
-    // Allocate new memory each time, because autograd may keep it as a gradient.
-    Tensor gradient;
-    const auto allocate = [&] { gradient = empty(sum.shape(), sum.dtype(), sum.device()); };
-    extension->before_pass(std::ref(allocate));
+    if (!alone) extension->before_pass(std::ref(allocate));
     const kernels::PendingGradient pending = kernels::pending_gradient(
         store.memory(), policy, gradient.mutable_view(), sum.view(),
         weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
@@ -57,13 +60,15 @@ void Optimizer::Impl::begin_micro_step() {
 
 void Optimizer::Impl::no_samples() {
   check_ready();
+  Tensor gradient, loss;
+  const auto allocate = [&] {
+    gradient = zeros({}, DType::f32, store.device());
+    loss = zeros({}, DType::f32, store.device());
+  };
+  const bool alone = !extension->copies();
+  if (alone) allocate();
   micro_step([&] {
-    Tensor gradient, loss;
-    const auto allocate = [&] {
-      gradient = zeros({}, DType::f32, store.device());
-      loss = zeros({}, DType::f32, store.device());
-    };
-    extension->before_pass(std::ref(allocate));
+    if (!alone) extension->before_pass(std::ref(allocate));
     const kernels::PendingGradient pending = kernels::pending_gradient(
         store.memory(), policy, gradient.mutable_view(), loss.view(), ConstView{});
     extension->run_pass({*this, {}, gradient, pending, true, false});

@@ -80,6 +80,7 @@ void fill_partial(const OptimizerArena& a, std::int64_t chunk, const Counted& co
 /// Returns a summary that only says whether a parameter counts.
 math::GradientSummary empty_summary(const StepMemory& memory, const Counted& counted) {
   math::GradientSummary sum;
+  sum.any = false;
   for (std::int64_t i = 0; i < memory.counts.numel(); ++i) sum.any = sum.any || counted[i];
   return sum;
 }

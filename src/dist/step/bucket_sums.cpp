@@ -14,7 +14,7 @@ namespace {
 /// Parts of a bucket's gradients, and this rank's shard of their sum so far.
 struct BucketParts {
   Tensor equal, mine;  ///< equal parts of all ranks, and this rank's one
-  Tensor rest;         ///< what they leave over
+  Tensor rest;         ///< elements that they leave over
   Tensor sum, kept;    ///< undefined: the shard is empty
 
   BucketParts() = default;
@@ -130,7 +130,7 @@ class SumsInTree final : public BucketSums {
   };
   /// The exchange of a bucket.
   struct Exchange {
-    std::vector<Tensor> zeros;         ///< what becomes zero if no rank has a gradient
+    std::vector<Tensor> zeros;         ///< shards that become zero if no rank has a gradient
     std::vector<OfRank> parameters;    ///< if shards consist of whole parameters
     Tensor equal, parts, rest, rests;  ///< else what is sent and received; undefined: nothing
     std::vector<Kept> kept, kept_of_rest;

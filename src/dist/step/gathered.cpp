@@ -76,7 +76,7 @@ WeightGatherer::Prepared WeightGatherer::prepare(std::size_t b) {
     if (bucket.kept.size() > 0)
       kernels::copy(layout_.kept_weight(bucket).view(),
                     own_part(bucket, memory, peers_->rank()).mutable_view(), store_.stream());
-    out.emplace(memory, Gathering(memory, bucket.bounds, peers_->rank()));
+    out.emplace(Prepared{memory, Gathering(memory, bucket.bounds, peers_->rank())});
   } catch (...) {  // the others learn of it at their next exchange
     fail_(std::current_exception());
     throw;

@@ -1,5 +1,5 @@
 // Compilers do not say which field is wrong; the declaration says how they would.
-// at most 76 lines
+// at most 78 lines
 // says: AdamOptions{...} names a wrong field
 #include <firn/firn.h>
 

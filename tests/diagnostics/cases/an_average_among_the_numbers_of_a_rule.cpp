@@ -1,5 +1,5 @@
 // The average of the weights is an option of the step, in braces of its own.
-// at most 76 lines
+// at most 78 lines
 // says: AdamOptions{...} names a wrong field; ema: in step
 #include <firn/firn.h>
 
