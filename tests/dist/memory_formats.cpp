@@ -1,5 +1,7 @@
 // Memory formats of weights on several ranks: distribute() compares them, and runs with 8-bit
 // states keep them.
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -23,10 +25,9 @@ Tensor weight_in(bool channels_last, const Tensor& values) {
 void check_refused(const std::vector<std::string>& errors, const char* rank) {
   for (const std::string& e : errors) {
     INFO(e);
-    CHECK(mentions(
-        e, {"[distribute] parameter 1, \"kernel\", [8, 6, 3, 3] f32",
-            (std::string("is channels-last on ") + rank + " and contiguous on rank 0").c_str(),
-            "contiguous() or channels_last()"}));
+    CHECK(mentions(e, {"[distribute] parameter 1, \"kernel\", [8, 6, 3, 3] f32",
+                       fmt::format("is channels-last on {} and contiguous on rank 0", rank).c_str(),
+                       "contiguous() or channels_last()"}));
   }
 }
 
