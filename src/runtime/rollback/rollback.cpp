@@ -125,7 +125,7 @@ class RollbackSeam {
 
   static void begin_anew() noexcept {
     Point* const points = innermost();
-    const memory::SilentRollback silence;  // what is dropped may end a generator
+    const memory::SilentRollback silence;  // dropping a change may end a generator
     for (Point* p = points; p; p = p->outer) {
       p->stand_as_new(p->covered);
       p->key = p->generator.get();
