@@ -101,8 +101,8 @@ struct Training {
       opt.step();
     }
   }
-  /// What users do after a failure in a cycle that they make themselves (docs/distributed.md). A
-  /// rank that has failed alone makes another call, by which the others learn of it.
+  /// Recovers as docs/distributed.md asks after a failure in a cycle that is made by hand. A rank
+  /// that has failed alone makes another call, by which the others learn of it.
   std::string recover_by_hand() {
     opt.zero_grad();
     const bool alone = group.rank() == 1 && (setting.over.zero < 2 || in_step);
@@ -124,12 +124,12 @@ struct Training {
 struct Call {
   std::function<void(Training&)> prepare;
   std::function<void(Training&)> run;
-  /// What the documentation asks of a rank after its failure. Returns what is wrong.
+  /// Recovers a rank as the documentation asks. Returns what is wrong; empty: nothing.
   std::function<std::string(Training&)> recover = [](Training&) { return std::string(); };
   bool by_hand = false;  ///< exact mode refuses it
 };
 
-/// What became of a rank.
+/// The outcome of a rank.
 struct End {
   std::string error, then;  ///< errors of the call, and of what follows
   std::vector<double> weights;
@@ -137,7 +137,7 @@ struct End {
   bool halved = false;
 };
 
-/// What fn() throws, in words; empty: nothing.
+/// Returns what fn() throws, in words; empty: nothing.
 template <class Fn>
 std::string thrown_by(const Fn& fn) {
   try {
@@ -188,7 +188,7 @@ std::vector<End> ends_of(const Setting& setting, const Call& call, int batches, 
       {.deadline = kDeadline, .threads = 1});
 }
 
-/// What is wrong with the ends of a call in which an allocation has failed; empty: nothing.
+/// Returns what is wrong with the ends of a call in which an allocation has failed; empty: nothing.
 std::string wrong_with(const std::vector<End>& ends, const std::vector<End>& called,
                        const std::vector<End>& not_called) {
   for (const End& e : ends) {

@@ -1,7 +1,6 @@
 // Bytes that no optimizer has in its state: the next call names the tensor and the value, and takes
 // over nothing.
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
@@ -10,27 +9,13 @@
 #include "data/files.h"
 #include "kernels/math/optim/step_state.h"
 #include "optim/problem.h"
+#include "optim/state_bytes.h"
 
 namespace firn::testing {
 namespace {
 
 using math::StepOutcome;
 using math::StepState;
-
-template <class T>
-void overwrite(const Tensor& t, std::size_t byte, T value) {
-  const Tensor host = to_device(t, Device::cpu()).clone();
-  std::memcpy(static_cast<char*>(host.mutable_view().data) + byte, &value, sizeof(T));
-  copy_(t, to_device(host, t.device()));
-}
-
-/// The byte at which a struct has a member. offsetof() does not know members of bases.
-template <class S, class M>
-std::size_t place_of(M S::*member) {
-  const S s;
-  return static_cast<std::size_t>(reinterpret_cast<const char*>(&(s.*member)) -
-                                  reinterpret_cast<const char*>(&s));
-}
 
 template <class M>
 std::size_t place_in_report(M StepOutcome::*member) {

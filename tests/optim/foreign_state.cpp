@@ -1,29 +1,21 @@
 // States that are not those of an optimizer: another kind's, and values that none can have.
-#include <cstring>
+#include <cstddef>
 #include <limits>
 #include <vector>
 
 #include "kernels/math/optim/step_state.h"
 #include "optim/problem.h"
+#include "optim/state_bytes.h"
 
 namespace firn::testing {
 namespace {
 
 using optim::StepStatus;
 
+/// Overwrites item `index` of a tensor that is read as a list of T.
 template <class T>
-void overwrite(const Tensor& t, std::size_t index, T value) {
-  const Tensor host = to_device(t, Device::cpu()).clone();
-  std::memcpy(static_cast<char*>(host.mutable_view().data) + index * sizeof(T), &value, sizeof(T));
-  copy_(t, to_device(host, t.device()));
-}
-
-/// How many bytes into its struct a member is. offsetof() does not know members of bases.
-template <class S, class M>
-std::size_t place_of(M S::*member) {
-  const S s;
-  return static_cast<std::size_t>(reinterpret_cast<const char*>(&(s.*member)) -
-                                  reinterpret_cast<const char*>(&s));
+void overwrite_item(const Tensor& t, std::size_t index, T value) {
+  overwrite(t, index * sizeof(T), value);
 }
 
 void copy_state(const optim::Optimizer& from, const optim::Optimizer& to) {
@@ -55,52 +47,56 @@ TEST_CASE("[S23] values in a state that none can have are refused, by name") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   constexpr std::size_t kCount = math::kMaxSchedulePieces * sizeof(math::SchedulePiece) / 8;
   const Damage damages[] = {
-      {"schedule", [&](const Tensor& t) { overwrite<std::int64_t>(t, kCount, 1'000'000'000); },
+      {"schedule", [&](const Tensor& t) { overwrite_item<std::int64_t>(t, kCount, 1'000'000'000); },
        "it has 1000000000 pieces"},
-      {"schedule", [&](const Tensor& t) { overwrite<std::int64_t>(t, kCount, -1); },
+      {"schedule", [&](const Tensor& t) { overwrite_item<std::int64_t>(t, kCount, -1); },
        "it has -1 pieces"},
-      {"schedule", [](const Tensor& t) { overwrite<std::int64_t>(t, 0, 77); }, "of kind 77"},
-      {"schedule", [](const Tensor& t) { overwrite<std::int64_t>(t, 2, 0); }, "length of a piece"},
-      {"schedule", [&](const Tensor& t) { overwrite<double>(t, 3, nan); }, "is nan"},
-      {"loss_scale", [](const Tensor& t) { overwrite<double>(t, 0, 3.0); }, "the scale is 3"},
-      {"loss_scale", [](const Tensor& t) { overwrite<double>(t, 0, 0.0); }, "the scale is 0"},
-      {"loss_scale", [](const Tensor& t) { overwrite<std::int64_t>(t, 1, -4); }, "clean steps"},
-      {"update_counts", [](const Tensor& t) { overwrite<std::int64_t>(t, 1, -2); },
+      {"schedule", [](const Tensor& t) { overwrite_item<std::int64_t>(t, 0, 77); }, "of kind 77"},
+      {"schedule", [](const Tensor& t) { overwrite_item<std::int64_t>(t, 2, 0); },
+       "length of a piece"},
+      {"schedule", [&](const Tensor& t) { overwrite_item<double>(t, 3, nan); }, "is nan"},
+      {"loss_scale", [](const Tensor& t) { overwrite_item<double>(t, 0, 3.0); }, "the scale is 3"},
+      {"loss_scale", [](const Tensor& t) { overwrite_item<double>(t, 0, 0.0); }, "the scale is 0"},
+      {"loss_scale", [](const Tensor& t) { overwrite_item<std::int64_t>(t, 1, -4); },
+       "clean steps"},
+      {"update_counts", [](const Tensor& t) { overwrite_item<std::int64_t>(t, 1, -2); },
        "parameter 1 has -2 updates"},
       {"update_counts",
-       [](const Tensor& t) { overwrite<std::int64_t>(t, 0, 1'000'000'000'000'000); },
+       [](const Tensor& t) { overwrite_item<std::int64_t>(t, 0, 1'000'000'000'000'000); },
        "parameter 0 has 1000000000000000 updates"},
-      {"touched", [](const Tensor& t) { overwrite<std::uint8_t>(t, 0, 200); },
+      {"touched", [](const Tensor& t) { overwrite_item<std::uint8_t>(t, 0, 200); },
        "that of parameter 0 is 200"},
       {"step_state",
        [](const Tensor& t) {
-         overwrite<std::int64_t>(t, place_of(&math::StepState::applied) / 8, -1);
+         overwrite_item<std::int64_t>(t, place_of(&math::StepState::applied) / 8, -1);
        },
        "applied steps is -1"},
       {"step_state",
        [](const Tensor& t) {
-         overwrite<std::int64_t>(
+         overwrite_item<std::int64_t>(
              t, (place_of(&math::StepState::last) + place_of(&math::StepOutcome::culprit)) / 8,
              1'000'000);
        },
        "it blames parameter 1000000 of 2"},
       {"step_state",
-       [](const Tensor& t) { overwrite<double>(t, place_of(&math::LossSums::unit) / 8, -2.0); },
+       [](const Tensor& t) {
+         overwrite_item<double>(t, place_of(&math::LossSums::unit) / 8, -2.0);
+       },
        "unit of the gradients is -2"},
       {"step_state",
        [](const Tensor& t) {
-         overwrite<std::int32_t>(
+         overwrite_item<std::int32_t>(
              t, (place_of(&math::StepState::last) + place_of(&math::StepOutcome::status)) / 4, 6);
        },
        "status is 6"},
       {"step_state",
        [](const Tensor& t) {
-         overwrite<std::int32_t>(t, place_of(&math::StepState::non_finite) / 4, -1);
+         overwrite_item<std::int32_t>(t, place_of(&math::StepState::non_finite) / 4, -1);
        },
        "what was not finite is -1"},
-      {"cycle", [](const Tensor& t) { overwrite<std::int64_t>(t, 3, 9); }, "9 of 0 calls"},
-      {"cycle", [](const Tensor& t) { overwrite<std::int64_t>(t, 0, 5); }, "not of one state"},
-      {"kind", [](const Tensor& t) { overwrite<std::uint8_t>(t, 0, 1); }, "\"?GD state 2\""},
+      {"cycle", [](const Tensor& t) { overwrite_item<std::int64_t>(t, 3, 9); }, "9 of 0 calls"},
+      {"cycle", [](const Tensor& t) { overwrite_item<std::int64_t>(t, 0, 5); }, "not of one state"},
+      {"kind", [](const Tensor& t) { overwrite_item<std::uint8_t>(t, 0, 1); }, "\"?GD state 2\""},
   };
   for (const Damage& damage : damages) {
     CAPTURE(damage.tensor, damage.says);
