@@ -93,13 +93,20 @@ struct Optimizer::Impl final : autograd::Cycle {
   void backward(const Tensor& sum, const LossWeight& weight, const BackwardPass& pass);
   /// Does what Optimizer::backward() does. Calls that make a whole cycle use it too.
   void add_loss(const Loss& loss, const BackwardPass& pass = {});
-  /// Counts a micro-step and runs its pass.
-  template <class Pass>
-  void micro_step(const Pass& pass) {
+  /// Counts a micro-step, calls allocate() for what its pass needs, and runs the pass. A process
+  /// alone allocates before anything has changed; others learn of a failure in the micro-step.
+  template <class Allocate, class Pass>
+  void micro_step(const Allocate& allocate, const Pass& pass) {
+    const bool alone = !extension->copies();
+    if (alone) allocate();
     std::optional<CycleSnapshot> kept;
     if (options.keep_accumulator && !hooks.capturing()) kept = keep_cycle(*this, &copy);
     begin_micro_step();
-    run_guarded(pass, kept ? &*kept : nullptr);
+    const auto run = [&] {
+      if (!alone) extension->before_pass(std::ref(allocate));
+      pass();
+    };
+    run_guarded(run, kept ? &*kept : nullptr);
   }
   /// Runs a pass of the cycle. If it throws, the cycle has failed. If memory runs out in it,
   /// restores the cycle to `before`, or drops it if `before` is null.

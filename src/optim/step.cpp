@@ -1,6 +1,5 @@
 // The cycle: backward passes add up sums and weights, and a step ends it.
 #include <algorithm>
-#include <functional>
 
 #include "firn/ops/losses.h"
 #include "firn/runtime/spans.h"
@@ -20,14 +19,10 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   warn_if_unscaled(*this);
   const GradientsOfPass gradients(*this);
   const bool first = at.micro_steps == 0;
-  // Allocate new memory each time, because autograd may keep it as a gradient. A process alone does
-  // so before anything has changed; others learn of a failure in the micro-step.
+  // Allocate new memory each time, because autograd may keep it as a gradient.
   Tensor gradient;
   const auto allocate = [&] { gradient = empty(sum.shape(), sum.dtype(), sum.device()); };
-  const bool alone = !extension->copies();
-  if (alone) allocate();
-  micro_step([&] {
-    if (!alone) extension->before_pass(std::ref(allocate));
+  micro_step(allocate, [&] {
     const kernels::PendingGradient pending = kernels::pending_gradient(
         store.memory(), policy, gradient.mutable_view(), sum.view(),
         weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
@@ -65,10 +60,7 @@ void Optimizer::Impl::no_samples() {
     gradient = zeros({}, DType::f32, store.device());
     loss = zeros({}, DType::f32, store.device());
   };
-  const bool alone = !extension->copies();
-  if (alone) allocate();
-  micro_step([&] {
-    if (!alone) extension->before_pass(std::ref(allocate));
+  micro_step(allocate, [&] {
     const kernels::PendingGradient pending = kernels::pending_gradient(
         store.memory(), policy, gradient.mutable_view(), loss.view(), ConstView{});
     extension->run_pass({*this, {}, gradient, pending, true, false});

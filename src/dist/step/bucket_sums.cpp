@@ -110,7 +110,7 @@ class SumsInTree final : public BucketSums {
     ranks_.peers().all_gather(e.rest, e.rests);
     for (const Kept& kept : e.kept_of_rest) keep(kept);
   }
-  void end() override { tree_.end_turn(step_.store); }
+  void end() override { tree_.end_micro_step(step_.store); }
   void prepare_summary() override { windows_ = ranks_.layout().prepare_summary(rank()); }
   math::GradientSummary summarize(const Tensor&) override {
     const auto windows = std::exchange(windows_, {});

@@ -18,7 +18,7 @@ void ExactSums::begin_micro_step(const ParamStore& store, std::span<const CycleS
   }
 }
 
-void ExactSums::end_turn(const ParamStore& store) {
+void ExactSums::end_micro_step(const ParamStore& store) {
   for (Source& s : sources_) {
     if (s.place.empty()) continue;
     s.stack.push(s.work.items[s.next++].range,

@@ -85,7 +85,7 @@ class ExactSums {
     return sources_[r].place;
   }
   /// Ends the micro-step, after all shards were filled.
-  void end_turn(const ParamStore& store);
+  void end_micro_step(const ParamStore& store);
 
   /// Returns for each parameter 1 if a chunk so far has given it a gradient.
   std::vector<std::uint8_t>& received() noexcept { return received_; }
