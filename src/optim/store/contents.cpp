@@ -221,7 +221,7 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const StoredPa
   const Tensor part = mine.size() > 0 ? part_of(kept, {mine.first - from, mine.last - from})
                                       : empty({0}, kept.dtype(), device_);
   const bool in_order = flat || p.tensor.is_contiguous();
-  (in_order ? out.parts : out.parts_in_memory) = {std::move(bounds), part};
+  (in_order ? out.parts : out.parts_in_memory) = TensorParts{std::move(bounds), part};
   out.strides = strides;
   out.prepare = [this, part, in_order, shape, strides, count,
                  own = Share{mine.first - begin, mine.last - begin}](
