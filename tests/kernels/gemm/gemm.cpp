@@ -192,6 +192,28 @@ TEST_CASE("gemm: a result of many blocks, with the same bits for any number of t
     CHECK(std::memcmp(r.data(), results[0].data(), r.size() * sizeof(float)) == 0);
 }
 
+TEST_CASE("gemm: a row times a column, of any length and for any number of threads") {
+  const DType dtype = GENERATE(f32, f64, bf16, f16);
+  for (const std::int64_t k : {1, 15, 16, 17, 129, 1023, 1025, 70000}) {
+    for (const bool flip : {false, true}) {
+      check({1, 1, k}, dtype, dtype, flip, !flip, {});
+      check({1, 1, k}, dtype, dtype == f64 ? f64 : f32, flip, flip,
+            {.alpha = -0.5, .beta = 0.25, .bias = {}});
+    }
+  }
+  Generator g(1);
+  const Tensor a = there(normal({1, 200000}, dtype, g)), b = there(normal({200000, 1}, dtype, g));
+  std::vector<double> results;
+  for (const int n : {1, 2, 5}) {
+    const testing::Threads threads(n);
+    const Tensor c = empty({1, 1}, {.dtype = dtype});
+    multiply(a.view(), b.view(), c);
+    results.push_back(c.item());
+  }
+  CHECK(results[1] == results[0]);
+  CHECK(results[2] == results[0]);
+}
+
 TEST_CASE("gemm: a right factor that was packed before", "[host]") {
   Generator g(1);
   const auto [in, out] = GENERATE(std::pair{f32, f32}, std::pair{f64, f64}, std::pair{f16, f16},

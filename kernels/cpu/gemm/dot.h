@@ -1,0 +1,14 @@
+// The product of a row and a column, which is a sum: no factor is worth packing.
+#pragma once
+
+#include "firn/view.h"
+#include "kernels/gemm.h"
+#include "kernels/settings/isa.h"
+
+namespace firn::kernels::cpu::FIRN_ISA {
+
+/// c [1, 1] = alpha a b + beta c for a [1, k] and b [k, 1], as gemm() computes it. The bits depend
+/// on k alone, and are not those of a row among several.
+void dot(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args);
+
+}  // namespace firn::kernels::cpu::FIRN_ISA
