@@ -205,6 +205,39 @@ TEST_CASE("counts of integers, of any strides, on every device") {
   CHECK(bincount(make({1}, {1}, i64), {.weights = make({2}, {1}, f16)}).dtype() == f16);
 }
 
+TEST_CASE("bins of any widths are found, at their edges and beside them") {
+  manual_seed(7);
+  const DType t = GENERATE(f32, f64);
+  const double tiny = t == f32 ? 1e-37 : 1e-307, huge = t == f32 ? 1.7e38 : 8e307;
+  const Tensor even = arange(0, 101, 1, t) * 0.03 - 1;
+  for (const Tensor& edges :
+       {even, sort(randn({90}, {.dtype = t})).values, exp(even * 20), even * tiny, even * huge,
+        tensor(std::vector<double>{-1, 0, 0, 0, 0.5, 0.5, 7}).to(t),
+        tensor(std::vector<double>{3, 3}).to(t), tensor(std::vector<double>{-2, 5}).to(t)}) {
+    const std::vector<double> list = values_of(edges);
+    std::vector<double> x = {kNaN, kInfinity, -kInfinity, 0, -0.0};
+    for (const double e : list) {
+      const auto f = static_cast<float>(e);
+      x.push_back(e);
+      for (const double to : {-kInfinity, kInfinity})
+        x.push_back(t == f32 ? std::nextafter(f, static_cast<float>(to)) : std::nextafter(e, to));
+      x.push_back(e + (list.back() - e) * 0.37);
+    }
+    std::erase_if(x, [&](double v) { return v != 0 && std::abs(v) < tiny * 1e-1; });
+    const auto n = static_cast<std::int64_t>(x.size()), bins = edges.numel() - 1;
+    const Tensor numbers = make(x, {n}, t), places = make(std::vector<double>(x.size()), {n}, i64);
+    kernels::find_bins(numbers.view(), edges.view(), places.mutable_view(),
+                       current_stream(places.device()));
+    std::vector<double> want;
+    for (const double v : values_of(numbers)) {
+      const auto above = std::upper_bound(list.begin(), list.end(), v) - list.begin();
+      const bool outside = !(v >= list.front() && v <= list.back());
+      want.push_back(static_cast<double>(outside ? bins : std::min<std::int64_t>(above, bins) - 1));
+    }
+    expect_same("bins", values_of(places), want);
+  }
+}
+
 TEST_CASE("a device leaves a bad index out of its counts and says so", "[gpu]") {
   if (!has_device()) return;
   for (const std::int64_t places : {10, 5000}) {

@@ -10,12 +10,40 @@ namespace {
 
 constexpr std::int64_t kChunk = 16384;
 
+/// Finds what math::bin_of() finds. It first looks at the bin where a number would be if the edges
+/// had equal distances, and searches if it is not there.
+template <class T>
+class Bins {
+ public:
+  Bins(const T* edges, std::int64_t bins)
+      : edges_(edges),
+        bins_(bins),
+        last_(static_cast<T>(bins - 1)),
+        per_unit_(static_cast<T>(bins) / (edges[bins] - edges[0])) {}
+
+  std::int64_t of(T x) const {
+    const T place = (x - edges_[0]) * per_unit_;
+    const T inside = place <= last_ ? place : last_;  // NaN too gives the last
+    const std::int64_t guess =
+        std::min(static_cast<std::int64_t>(inside >= 0 ? inside : 0), bins_ - 1);
+    const bool below = x < edges_[guess + 1] || guess + 1 == bins_;
+    return x >= edges_[guess] && below && x <= edges_[bins_] ? guess
+                                                             : math::bin_of(x, edges_, bins_);
+  }
+
+ private:
+  const T* edges_;
+  std::int64_t bins_;
+  T last_, per_unit_;
+};
+
 template <class T>
 void find_bins_of(const T* x, std::int64_t n, const T* edges, std::int64_t bins,
                   std::int64_t* places) {
   parallel_for(math::ceil_div(n, kChunk), n, [&](std::int64_t c) {
+    const Bins<T> all(edges, bins);
     for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); ++i)
-      places[i] = math::bin_of(x[i], edges, bins);
+      places[i] = all.of(x[i]);
   });
 }
 

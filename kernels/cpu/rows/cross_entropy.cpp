@@ -128,15 +128,21 @@ void forward(const ConstView& x, const ConstView& target, const CrossEntropyArgs
       C max = 0, log_sum = 0;
       if (!setting.ignores(i)) {
         const std::int64_t t = setting.target_of(i);
-        const C* row = in.row(i, buffer.data());
-        if (!args.log_input) {
-          max = reduce_row<C>(n, math::Largest<Tile<C>>{}, row).value;
-          log_sum = std::log(sum_of_exp(n, max, row));
+        C own = 0, spread = 0;
+        if (args.log_input && setting.terms.smooth == 0) {
+          own = in.at(i, t);
+        } else {
+          const C* row = in.row(i, buffer.data());
+          if (!args.log_input) {
+            max = reduce_row<C>(n, math::Largest<Tile<C>>{}, row).value;
+            log_sum = std::log(sum_of_exp(n, max, row));
+          }
+          if (setting.terms.smooth != 0) spread = weighted_nll(n, max, log_sum, row, w);
+          own = row[t];
         }
-        const C spread = setting.terms.smooth != 0 ? weighted_nll(n, max, log_sum, row, w) : C(0);
         const double lse = static_cast<double>(max) + static_cast<double>(log_sum);
         const double u = setting.row_weight(i);
-        totals.loss[block] += u * setting.terms.loss(w[t], log_sum - (row[t] - max), spread, lse);
+        totals.loss[block] += u * setting.terms.loss(w[t], log_sum - (own - max), spread, lse);
         totals.weight[block] += u * w[t];
       }
       stats.as<C>()[2 * i] = max;
@@ -232,7 +238,9 @@ void backward(const ConstView& dloss_sum, const ConstView& x, const ConstView& t
         const std::int64_t t = setting.target_of(i);
         const C factor = dloss * setting.row_weight(i), weight = setting.weights[t];
         const V spread(factor * setting.terms.smooth);
-        if (args.log_input) {
+        if (args.log_input && setting.terms.smooth == 0) {
+          if (beta == 0) std::fill_n(to, n, C(0));
+        } else if (args.log_input) {
           map_row(
               n, to, beta, [&](V v) { return V(0) - spread * v; }, w);
         } else {

@@ -43,6 +43,11 @@ class RowReader {
   const C* row(std::int64_t i, C* buffer) const {
     return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, n_, buffer);
   }
+  /// Returns element j of row i.
+  C at(std::int64_t i, std::int64_t j) const {
+    C value;
+    return *load_row(advance(data_, dtype_, i * stride_ + j), dtype_, 1, 1, &value);
+  }
   /// Distance from a row to the next, in elements, or 0 if rows are converted.
   std::int64_t ahead() const { return converts() ? 0 : stride_; }
   /// True if row() uses the buffer, which then needs size() elements.
