@@ -30,28 +30,52 @@ Shape shared_sizes(const char* op, const Tensor& x, const Tensor& index, int axi
   return out;
 }
 
-/// Flat positions of the elements of a bool tensor that hold, found on the host. By shapes alone,
-/// all of them.
-std::vector<std::int64_t> positions_of(const char* op, const Tensor& mask) {
-  if (autograd::wants_attributes()) [[unlikely]]
-    thread_context.attributes->cannot_repeat(op, "the size of its result depends on the values",
-                                             "where() keeps the shape");
-  const Tensor here = to_device(contiguous(mask), Device::cpu());
-  const bool* p = here.data<bool>();
-  std::vector<std::int64_t> out;
-  for (std::int64_t i = 0; i < here.numel(); ++i)
-    if (runtime::dry_run() || p[i]) out.push_back(i);
-  return out;
-}
+/// The elements of a bool tensor that hold, found on the host, which waits for the device. By
+/// shapes alone, all of them do.
+class HeldElements {
+ public:
+  HeldElements(const char* op, const Tensor& mask) {
+    if (autograd::wants_attributes()) [[unlikely]]
+      thread_context.attributes->cannot_repeat(op, "the size of its result depends on the values",
+                                               "where() keeps the shape");
+    mask_ = to_device(contiguous(mask), Device::cpu());
+    count_ = mask_.numel();
+    if (runtime::dry_run()) return;
+    const bool* const p = mask_.data<bool>();
+    count_ = std::count(p, p + mask_.numel(), true);
+  }
+  std::int64_t count() const noexcept { return count_; }
 
-Tensor list_on(const std::vector<std::int64_t>& values, const Shape& shape, Device device) {
-  return to_device(to_device(tensor(values, shape), Device::cpu()), device);
-}
+  /// Calls fn(position) for each of them in row-major order. Does nothing in a dry run.
+  template <class Fn>
+  void for_each(Fn&& fn) const {
+    if (runtime::dry_run()) return;
+    constexpr std::int64_t kBlock = 1024;
+    std::int32_t found[kBlock];
+    const bool* const p = mask_.data<bool>();
+    for (std::int64_t first = 0; first < mask_.numel(); first += kBlock) {
+      const std::int64_t n = std::min(kBlock, mask_.numel() - first);
+      int held = 0;  // counted without a branch, which would be mispredicted half of the time
+      for (std::int32_t i = 0; i < n; ++i) {
+        found[held] = i;
+        held += p[first + i] ? 1 : 0;
+      }
+      for (int i = 0; i < held; ++i) fn(first + found[i]);
+    }
+  }
 
-/// Flat positions at which the mask holds, in row-major order: a list. Waits for the device.
+ private:
+  Tensor mask_;
+  std::int64_t count_ = 0;
+};
+
+/// Flat positions at which the mask holds, in row-major order: a list.
 Tensor held_positions(const char* op, const Tensor& mask) {
-  const std::vector<std::int64_t> flat = positions_of(op, mask);
-  return list_on(flat, {static_cast<std::int64_t>(flat.size())}, mask.device());
+  const HeldElements held(op, mask);
+  const Tensor out = empty({held.count()}, i64, Device::cpu());
+  std::int64_t* to = out.data<std::int64_t>();
+  held.for_each([&](std::int64_t position) { *to++ = position; });
+  return to_device(out, mask.device());
 }
 
 }  // namespace
@@ -135,18 +159,26 @@ Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis, bool keepdim
 
 Tensor nonzero(const Tensor& x) {
   require_computed("nonzero", x);
-  const std::vector<std::int64_t> flat =
-      positions_of("nonzero", x.dtype() == DType::boolean ? x : ne(x, 0));
+  const HeldElements held("nonzero", x.dtype() == DType::boolean ? x : ne(x, 0));
   const int rank = x.rank();
-  std::vector<std::int64_t> out(flat.size() * static_cast<std::size_t>(rank));
-  for (std::size_t i = 0; i < flat.size(); ++i) {
-    std::int64_t rest = flat[i];
-    for (int k = rank - 1; k >= 0; --k) {
-      out[i * static_cast<std::size_t>(rank) + static_cast<std::size_t>(k)] = rest % x.size(k);
-      rest /= x.size(k);
+  const Tensor out = empty({held.count(), rank}, i64, Device::cpu());
+  const std::int64_t width = rank > 0 ? x.size(-1) : 1;
+  Dims at = Dims::filled(rank, 0);  // the first element of the last line that was met
+  std::int64_t line = 0;
+  std::int64_t* to = out.data<std::int64_t>();
+  held.for_each([&](std::int64_t position) {
+    if (position - line >= width) {
+      std::int64_t number = position / width;
+      line = number * width;
+      for (int a = rank - 2; a >= 0; --a) {
+        at[a] = number % x.size(a);
+        number /= x.size(a);
+      }
     }
-  }
-  return list_on(out, {static_cast<std::int64_t>(flat.size()), rank}, x.device());
+    for (int a = 0; a + 1 < rank; ++a) *to++ = at[a];
+    if (rank > 0) *to++ = position - line;
+  });
+  return to_device(out, x.device());
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
