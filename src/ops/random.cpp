@@ -1,5 +1,7 @@
 // Random tensors and dropout. All numbers come from a Generator's stream of Philox words: the same
 // seed gives the same numbers for any number of threads.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -138,11 +140,22 @@ Tensor randperm(std::int64_t n, Generator& generator) {
   // Fisher & Yates, downwards; position i takes a 64-bit number, words 2i and 2i+1 of the stream.
   const RandomKey key =
       runtime::reserve_random(generator, Device::cpu(), 2 * static_cast<std::uint64_t>(n));
-  for (std::int64_t i = n - 1; i > 0; --i) {
-    const auto u = static_cast<std::uint64_t>(i);
-    const math::PhiloxBlock b = math::philox(key.offset + u / 2, key.seed);
-    const std::uint64_t low = b.word[2 * (u % 2)], high = b.word[2 * (u % 2) + 1];
-    std::swap(p[i], p[math::bounded(high << 32 | low, u + 1)]);
+  // Partners are drawn some positions ahead, so that they are in the cache when they are swapped.
+  constexpr std::int64_t kAhead = 64;
+  std::array<std::uint64_t, kAhead> partner;
+  for (std::int64_t last = n - 1; last > 0; last -= kAhead) {
+    const std::int64_t count = std::min(kAhead, last);
+    math::PhiloxBlock b{};
+    for (std::int64_t k = 0; k < count; ++k) {
+      const auto u = static_cast<std::uint64_t>(last - k);
+      if (k == 0 || u % 2 == 1) b = math::philox(key.offset + u / 2, key.seed);
+      const std::uint64_t low = b.word[2 * (u % 2)], high = b.word[2 * (u % 2) + 1];
+      std::uint64_t& chosen = partner[static_cast<std::size_t>(k)];
+      chosen = math::bounded(high << 32 | low, u + 1);
+      __builtin_prefetch(p + chosen, 1);
+    }
+    for (std::int64_t k = 0; k < count; ++k)
+      std::swap(p[last - k], p[partner[static_cast<std::size_t>(k)]]);
   }
   return to_device(order, default_device());
 }

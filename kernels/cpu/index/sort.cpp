@@ -105,10 +105,10 @@ class Sorter {
     const std::int64_t n = end - begin, first = std::min(kept_, n);
     if (first <= n / 8 && n >= kSelected) return select_piece(line, begin, end, to);
     for (std::int64_t j = begin; j < end; ++j) to[j - begin] = Entry(key_(line[j * x_step_]), j);
-    if (first < n) std::nth_element(to, to + first, to + n);
-    if (first == n && n >= kByDigits) {
+    if (n >= kByDigits) {
       sort_by_digits(to, other, n, static_cast<int>(sizeof(U)));
     } else {
+      if (first < n) std::nth_element(to, to + first, to + n);
       std::sort(to, to + first);
     }
     return first;
