@@ -84,6 +84,49 @@ void load_at(const void* src, DType dtype, std::int64_t stride, const std::int64
   }
 }
 
+/// Row-major images, bilinear: rows of sources are interpolated along the width, and rows of
+/// outputs between two of these. Neighbouring outputs share them.
+template <class A>
+void bilinear_rows(const ConstView& x, const Sources<A>& down, const Sources<A>& across,
+                   const View& y) {
+  constexpr std::int64_t kTogether = 16;  ///< rows of a task
+  const std::int64_t height = y.shape[2], width = y.shape[3];
+  const std::int64_t blocks = math::ceil_div(height, kTogether);
+  parallel_for(y.shape[0] * y.shape[1] * blocks, 4 * y.numel(), [&](std::int64_t task) {
+    const std::int64_t n = task / blocks / y.shape[1], c = task / blocks % y.shape[1];
+    const std::int64_t begin = task % blocks * kTogether, end = std::min(height, begin + kTogether);
+    alignas(64) A left[kSpan], right[kSpan], total[kSpan];
+    alignas(64) A rows[2][kSpan];
+    for (std::int64_t w = 0; w < width; w += kSpan) {
+      const std::int64_t size = std::min(kSpan, width - w);
+      std::int64_t held[2] = {-1, -1};
+      const auto interpolated = [&](std::int64_t h, std::int64_t other) -> const A* {
+        if (held[0] == h) return rows[0];
+        if (held[1] == h) return rows[1];
+        const int slot = held[0] == other ? 1 : 0;
+        const void* const src = advance(x.data, x.dtype, offset_of(x.strides, n, c, h, 0));
+        load_at(src, x.dtype, x.strides[3], across.at[0].data() + w, size, left);
+        load_at(src, x.dtype, x.strides[3], across.at[1].data() + w, size, right);
+        const A* const weight = across.weight[1].data() + w;
+        for (std::int64_t k = 0; k < size; ++k)
+          rows[slot][k] = math::linear(left[k], right[k], weight[k]);
+        held[slot] = h;
+        return rows[slot];
+      };
+      for (std::int64_t h = begin; h < end; ++h) {
+        const auto i = static_cast<std::size_t>(h);
+        const std::int64_t first = down.at[0][i], second = down.at[1][i];
+        const A* const above = interpolated(first, second);
+        const A* const below = interpolated(second, first);
+        const A weight = down.weight[1][i];
+        for (std::int64_t k = 0; k < size; ++k) total[k] = math::linear(above[k], below[k], weight);
+        void* const dst = advance(y.data, y.dtype, offset_of(y.strides, n, c, h, w));
+        store_row<A>(total, dst, y.dtype, y.strides[3], size);
+      }
+    }
+  });
+}
+
 /// total += below * row, and row = 0: the sum of one row of sources is complete.
 template <class A>
 void add_row(A* __restrict row, A below, A* __restrict total, std::int64_t n) {
@@ -99,6 +142,7 @@ void resample_as(const ConstView& x, Resampling how, const View& y) {
   const bool by_width = along_width(y);
   const int taps = down.taps * across.taps;
   const bool bilinear = down.taps == 2 && across.taps == 2;
+  if (bilinear && by_width) return bilinear_rows(x, down, across, y);
   for_image_rows(y.shape, by_width, taps, [&](const ImageRow& at) {
     alignas(64) A corner[4][kSpan];
     alignas(64) A total[kSpan], row[kSpan];
@@ -125,12 +169,6 @@ void resample_as(const ConstView& x, Resampling how, const View& y) {
       };
       if (taps == 1) {
         load(0, 0, total);
-      } else if (bilinear) {
-        for (std::size_t k = 0; k < 4; ++k) load(k / 2, k % 2, corner[k]);
-        const A* const right = across.weight[1].data() + at.w;
-        for (std::int64_t k = 0; k < at.size; ++k)
-          total[k] = math::bilinear(corner[0][k], corner[1][k], corner[2][k], corner[3][k],
-                                    down.weight[1][i], right[k]);
       } else {
         sum([&](std::size_t r, std::size_t c) {
           load(r, c, corner[0]);

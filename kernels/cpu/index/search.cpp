@@ -1,5 +1,6 @@
 // Searches a sorted list on the CPU.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/math/order_key.h"
@@ -47,6 +48,32 @@ void find_bins_of(const T* x, std::int64_t n, const T* edges, std::int64_t bins,
   });
 }
 
+constexpr std::int64_t kTogether = 16;  ///< searches whose reads overlap
+
+/// Does what math::place_of() does, for `count` <= kTogether values in the same `n` elements.
+template <class U>
+void find_together(const U* values, std::int64_t count, const U* sorted, std::int64_t n,
+                   const math::OrderKey<U>& key, bool after, std::int64_t* places) {
+  std::array<U, kTogether> own;
+  std::array<std::int64_t, kTogether> low{};
+  const auto at = [](std::int64_t k) { return static_cast<std::size_t>(k); };
+  for (std::int64_t k = 0; k < count; ++k) own[at(k)] = key(values[k]);
+  const auto step = [&](std::int64_t ahead, std::int64_t width) {
+    for (std::int64_t k = 0; k < count; ++k) {
+      const U there = key(sorted[low[at(k)] + ahead]);
+      const bool above = (there < own[at(k)]) | (after & (there == own[at(k)]));
+      low[at(k)] += above ? width : 0;
+    }
+  };
+  for (std::int64_t length = n; length > 1;) {
+    const std::int64_t half = length / 2;
+    step(half - 1, half);
+    length -= half;
+  }
+  if (n > 0) step(0, 1);
+  for (std::int64_t k = 0; k < count; ++k) places[k] = low[at(k)];
+}
+
 template <class U>
 void find_places_of(const ConstView& sorted, const ConstView& values, const View& out, bool after) {
   const std::int64_t n = sorted.shape[1], m = values.shape[1];
@@ -55,8 +82,12 @@ void find_places_of(const ConstView& sorted, const ConstView& values, const View
   const U *const list = sorted.as<U>(), *const x = values.as<U>();
   auto* const to = out.as<std::int64_t>();
   parallel_for(math::ceil_div(out.numel(), kChunk), out.numel(), [&](std::int64_t c) {
-    for (std::int64_t i = c * kChunk; i < std::min(out.numel(), (c + 1) * kChunk); ++i)
-      to[i] = math::place_of(key(x[i]), list + i / m * step, n, key, after);
+    const std::int64_t end = std::min(out.numel(), (c + 1) * kChunk);
+    for (std::int64_t i = c * kChunk, count = 0; i < end; i += count) {
+      const std::int64_t row = i / m;
+      count = std::min({kTogether, end - i, (row + 1) * m - i});
+      find_together(x + i, count, list + row * step, n, key, after, to + i);
+    }
   });
 }
 
