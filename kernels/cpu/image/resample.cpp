@@ -53,6 +53,28 @@ class Readers {
     }
   }
   Range outputs(std::int64_t p) const { return outputs_[static_cast<std::size_t>(p)]; }
+  /// Returns a part of the axis that holds the outputs of all these sources.
+  Range outputs_of(Range sources) const {
+    Range all{0, 0};
+    for (std::int64_t p = sources.begin; p < sources.end; ++p) {
+      const Range own = outputs(p);
+      if (own.begin >= own.end) continue;
+      all = all.begin == all.end
+                ? own
+                : Range{std::min(all.begin, own.begin), std::max(all.end, own.end)};
+    }
+    return all;
+  }
+  /// Returns the weighted sum of those outputs of p that lie in `part`, whose values are `line`.
+  A sum(std::int64_t p, Range part, const A* line) const {
+    const Range own = outputs(p);
+    const A* const weight = weights(p);
+    const std::int64_t begin = std::max(own.begin, part.begin), end = std::min(own.end, part.end);
+    A total = 0;
+    for (std::int64_t j = begin; j < end; ++j)
+      total += weight[j - own.begin] * line[j - part.begin];
+    return total;
+  }
   /// Returns the weights of p in its outputs, in order.
   const A* weights(std::int64_t p) const {
     return weights_.data() + begin_[static_cast<std::size_t>(p)];
@@ -84,42 +106,102 @@ void load_at(const void* src, DType dtype, std::int64_t stride, const std::int64
   }
 }
 
-/// Row-major images, bilinear: rows of sources are interpolated along the width, and rows of
-/// outputs between two of these. Neighbouring outputs share them.
+/// Rows of sources of one row-major image, interpolated along the width: a span of each of those
+/// that an output row reads. Neighbouring output rows share them.
 template <class A>
-void bilinear_rows(const ConstView& x, const Sources<A>& down, const Sources<A>& across,
+class SourceRows {
+ public:
+  SourceRows(const ConstView& x, const Sources<A>& down, const Sources<A>& across, std::int64_t n,
+             std::int64_t c)
+      : x_(x), down_(down), across_(across), n_(n), c_(c) {}
+
+  /// Begins with another span of the width.
+  void begin(std::int64_t w, std::int64_t size) {
+    held_.fill(-1);
+    w_ = w;
+    size_ = size;
+  }
+  /// Returns what tap r of output row i reads.
+  const A* row(std::size_t r, std::size_t i) {
+    const std::int64_t h = down_.at[r][i];
+    std::size_t slot = 0;
+    while (slot < held_.size() && held_[slot] != h) ++slot;
+    if (slot == held_.size()) {
+      slot = 0;
+      while (is_read(held_[slot], i)) ++slot;
+      interpolate(h, rows_[slot]);
+      held_[slot] = h;
+    }
+    return rows_[slot];
+  }
+
+ private:
+  bool is_read(std::int64_t h, std::size_t i) const {
+    bool read = false;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(down_.taps); ++r)
+      read |= down_.at[r][i] == h;
+    return read;
+  }
+  void interpolate(std::int64_t h, A* out) const {
+    alignas(64) A left[kSpan], right[kSpan];
+    const void* const src = advance(x_.data, x_.dtype, offset_of(x_.strides, n_, c_, h, 0));
+    const auto load = [&](std::size_t tap, A* to) {
+      load_at(src, x_.dtype, x_.strides[3], across_.at[tap].data() + w_, size_, to);
+    };
+    if (across_.taps == 2 && down_.taps == 2) {
+      load(0, left);
+      load(1, right);
+      const A* const weight = across_.weight[1].data() + w_;
+      for (std::int64_t k = 0; k < size_; ++k) out[k] = math::linear(left[k], right[k], weight[k]);
+      return;
+    }
+    std::fill_n(out, size_, A(0));
+    for (std::size_t tap = 0; tap < static_cast<std::size_t>(across_.taps); ++tap) {
+      load(tap, left);
+      const A* const weight = across_.weight[tap].data() + w_;
+      for (std::int64_t k = 0; k < size_; ++k) out[k] += weight[k] * left[k];
+    }
+  }
+
+  const ConstView& x_;
+  const Sources<A>&down_, &across_;
+  std::int64_t n_, c_, w_ = 0, size_ = 0;
+  std::array<std::int64_t, 4> held_;
+  alignas(64) A rows_[4][kSpan];
+};
+
+/// Resizes row-major images, whose outputs have several taps.
+template <class A>
+void resample_rows(const ConstView& x, const Sources<A>& down, const Sources<A>& across,
                    const View& y) {
-  constexpr std::int64_t kTogether = 16;  ///< rows of a task
+  constexpr std::int64_t kTogether = 16;  // rows of a task
   const std::int64_t height = y.shape[2], width = y.shape[3];
   const std::int64_t blocks = math::ceil_div(height, kTogether);
+  const bool bilinear = down.taps == 2 && across.taps == 2;
   parallel_for(y.shape[0] * y.shape[1] * blocks, 4 * y.numel(), [&](std::int64_t task) {
     const std::int64_t n = task / blocks / y.shape[1], c = task / blocks % y.shape[1];
     const std::int64_t begin = task % blocks * kTogether, end = std::min(height, begin + kTogether);
-    alignas(64) A left[kSpan], right[kSpan], total[kSpan];
-    alignas(64) A rows[2][kSpan];
+    SourceRows<A> rows(x, down, across, n, c);
+    alignas(64) A total[kSpan];
     for (std::int64_t w = 0; w < width; w += kSpan) {
       const std::int64_t size = std::min(kSpan, width - w);
-      std::int64_t held[2] = {-1, -1};
-      const auto interpolated = [&](std::int64_t h, std::int64_t other) -> const A* {
-        if (held[0] == h) return rows[0];
-        if (held[1] == h) return rows[1];
-        const int slot = held[0] == other ? 1 : 0;
-        const void* const src = advance(x.data, x.dtype, offset_of(x.strides, n, c, h, 0));
-        load_at(src, x.dtype, x.strides[3], across.at[0].data() + w, size, left);
-        load_at(src, x.dtype, x.strides[3], across.at[1].data() + w, size, right);
-        const A* const weight = across.weight[1].data() + w;
-        for (std::int64_t k = 0; k < size; ++k)
-          rows[slot][k] = math::linear(left[k], right[k], weight[k]);
-        held[slot] = h;
-        return rows[slot];
-      };
+      rows.begin(w, size);
       for (std::int64_t h = begin; h < end; ++h) {
         const auto i = static_cast<std::size_t>(h);
-        const std::int64_t first = down.at[0][i], second = down.at[1][i];
-        const A* const above = interpolated(first, second);
-        const A* const below = interpolated(second, first);
-        const A weight = down.weight[1][i];
-        for (std::int64_t k = 0; k < size; ++k) total[k] = math::linear(above[k], below[k], weight);
+        if (bilinear) {
+          const A* const above = rows.row(0, i);
+          const A* const below = rows.row(1, i);
+          const A weight = down.weight[1][i];
+          for (std::int64_t k = 0; k < size; ++k)
+            total[k] = math::linear(above[k], below[k], weight);
+        } else {
+          std::fill_n(total, size, A(0));
+          for (std::size_t r = 0; r < static_cast<std::size_t>(down.taps); ++r) {
+            const A* const row = rows.row(r, i);
+            const A weight = down.weight[r][i];
+            for (std::int64_t k = 0; k < size; ++k) total[k] += weight * row[k];
+          }
+        }
         void* const dst = advance(y.data, y.dtype, offset_of(y.strides, n, c, h, w));
         store_row<A>(total, dst, y.dtype, y.strides[3], size);
       }
@@ -141,8 +223,8 @@ void resample_as(const ConstView& x, Resampling how, const View& y) {
   const Sources<A> down(how.axis(x.shape, y.shape, 2)), across(how.axis(x.shape, y.shape, 3));
   const bool by_width = along_width(y);
   const int taps = down.taps * across.taps;
+  if (by_width && taps > 1) return resample_rows(x, down, across, y);
   const bool bilinear = down.taps == 2 && across.taps == 2;
-  if (bilinear && by_width) return bilinear_rows(x, down, across, y);
   for_image_rows(y.shape, by_width, taps, [&](const ImageRow& at) {
     alignas(64) A corner[4][kSpan];
     alignas(64) A total[kSpan], row[kSpan];
@@ -153,29 +235,9 @@ void resample_as(const ConstView& x, Resampling how, const View& y) {
     const auto target = [&](std::int64_t w) {
       return advance(y.data, y.dtype, offset_of(y.strides, at.n, at.c, at.h, w));
     };
-    // sum() adds over all taps, where add(r, c) adds tap c of row r to `row`.
-    const auto sum = [&](const auto& add) {
-      std::fill_n(total, at.size, A(0));
-      std::fill_n(row, at.size, A(0));
-      for (std::size_t r = 0; r < static_cast<std::size_t>(down.taps); ++r) {
-        for (std::size_t c = 0; c < static_cast<std::size_t>(across.taps); ++c) add(r, c);
-        add_row(row, down.weight[r][i], total, at.size);
-      }
-    };
     if (by_width) {
-      const auto load = [&](std::size_t r, std::size_t c, A* to) {
-        load_at(source(down.at[r][i], 0), x.dtype, x.strides[3], across.at[c].data() + at.w,
-                at.size, to);
-      };
-      if (taps == 1) {
-        load(0, 0, total);
-      } else {
-        sum([&](std::size_t r, std::size_t c) {
-          load(r, c, corner[0]);
-          const A* const weight = across.weight[c].data() + at.w;
-          for (std::int64_t k = 0; k < at.size; ++k) row[k] += weight[k] * corner[0][k];
-        });
-      }
+      load_at(source(down.at[0][i], 0), x.dtype, x.strides[3], across.at[0].data() + at.w, at.size,
+              total);
       return store_row<A>(total, target(at.w), y.dtype, y.strides[3], at.size);
     }
     for (std::int64_t w = 0; w < y.shape[3]; ++w) {
@@ -190,11 +252,16 @@ void resample_as(const ConstView& x, Resampling how, const View& y) {
         continue;
       }
       if (!bilinear) {
-        sum([&](std::size_t r, std::size_t c) {
-          const A* const from = load(r, c, corner[0]);
-          const A weight = across.weight[c][j];
-          for (std::int64_t k = 0; k < at.size; ++k) row[k] += weight * from[k];
-        });
+        std::fill_n(total, at.size, A(0));
+        std::fill_n(row, at.size, A(0));
+        for (std::size_t r = 0; r < static_cast<std::size_t>(down.taps); ++r) {
+          for (std::size_t c = 0; c < static_cast<std::size_t>(across.taps); ++c) {
+            const A* const from = load(r, c, corner[0]);
+            const A weight = across.weight[c][j];
+            for (std::int64_t k = 0; k < at.size; ++k) row[k] += weight * from[k];
+          }
+          add_row(row, down.weight[r][i], total, at.size);
+        }
         store_row<A>(total, dst, y.dtype, y.strides[1], at.size);
         continue;
       }
@@ -234,19 +301,19 @@ void resample_backward_as(const ConstView& dy, Resampling how, const View& dx, f
       store_gradient(sum, dst, dx.dtype, dx.strides[axis], at.size, beta, buffer);
     };
     if (by_width) {
-      for (std::int64_t k = 0; k < at.size; ++k) {
-        const Range columns = across.outputs(at.w + k);
-        const A* const weight = across.weights(at.w + k);
-        A total = 0;
+      // Rows are summed first. Then each position reads its part of one row.
+      alignas(64) A line[kSpan];
+      std::fill_n(sum, at.size, A(0));
+      const Range all = across.outputs_of({at.w, at.w + at.size});
+      for (std::int64_t j = all.begin; j < all.end; j += kSpan) {
+        const std::int64_t n = std::min(kSpan, all.end - j);
+        std::fill_n(line, n, A(0));
         for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-          for (std::int64_t j = columns.begin; j < columns.end; j += kSpan) {
-            const std::int64_t n = std::min(kSpan, columns.end - j);
-            const A* const d = load(i, j, 3, n);
-            for (std::int64_t e = 0; e < n; ++e)
-              total += row_weight[i - rows.begin] * weight[j - columns.begin + e] * d[e];
-          }
+          const A* const d = load(i, j, 3, n);
+          const A factor = row_weight[i - rows.begin];
+          for (std::int64_t e = 0; e < n; ++e) line[e] += factor * d[e];
         }
-        sum[k] = total;
+        for (std::int64_t k = 0; k < at.size; ++k) sum[k] += across.sum(at.w + k, {j, j + n}, line);
       }
       return store(at.w, 3);
     }
