@@ -12,11 +12,11 @@
 #include "kernels/cpu/device/transpose.h"
 #include "kernels/cpu/gemm/block.h"
 #include "kernels/cpu/gemm/cut.h"
-#include "kernels/cpu/gemm/dot.h"
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/cpu/gemm/fma.h"
 #include "kernels/cpu/gemm/operand.h"
 #include "kernels/cpu/gemm/packed.h"
+#include "kernels/cpu/gemm/vectors.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/macros.h"
 #include "kernels/settings/settings.h"
@@ -285,8 +285,9 @@ const Microkernel* unit_of(std::int64_t m, const ConstView& b) {
 
 void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
               const Epilogue& epilogue) {
-  if (c.numel() == 1 && !args.bias.data && !epilogue && !batch_invariance_required())
-    return dot(a, b, c, args);
+  const bool bare = !args.bias.data && !epilogue;
+  if (bare && c.numel() == 1 && !batch_invariance_required()) return dot(a, b, c, args);
+  if (bare && a.shape[1] == 1 && size_of(a.dtype) == 2) return outer(a, b, c, args);
   if (a.dtype == DType::f64) return multiply<double>(a, b, c, args, epilogue);
   // A setting may have changed since a factor was packed.
   const Microkernel* const unit = args.packed.unit ? args.packed.unit : unit_of(c.shape[0], b);

@@ -192,6 +192,17 @@ TEST_CASE("gemm: a result of many blocks, with the same bits for any number of t
     CHECK(std::memcmp(r.data(), results[0].data(), r.size() * sizeof(float)) == 0);
 }
 
+TEST_CASE("gemm: a column times a row of 16 bits") {
+  const DType in = GENERATE(f16, bf16);
+  const DType out = GENERATE_COPY(in, f32);
+  for (const Case& s : std::vector<Case>{{1, 1030, 1}, {3, 17, 1}, {40, 2, 1}, {1, 1, 1}}) {
+    for (const bool flip : {false, true}) {
+      check(s, in, out, flip, !flip, {});
+      check(s, in, out, flip, flip, {.alpha = -0.5, .beta = 1, .bias = {}});
+    }
+  }
+}
+
 TEST_CASE("gemm: a row times a column, of any length and for any number of threads") {
   const DType dtype = GENERATE(f32, f64, bf16, f16);
   for (const std::int64_t k : {1, 15, 16, 17, 129, 1023, 1025, 70000}) {

@@ -1,6 +1,7 @@
-#include "kernels/cpu/gemm/dot.h"
+#include "kernels/cpu/gemm/vectors.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
@@ -66,7 +67,37 @@ void dot_as(const ConstView& a, const ConstView& b, const View& c, const GemmArg
   });
 }
 
+/// A matrix with its axes swapped.
+template <class V>
+V turned(V v) {
+  std::swap(v.shape[0], v.shape[1]);
+  std::swap(v.strides[0], v.strides[1]);
+  return v;
+}
+
 }  // namespace
+
+void outer(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args) {
+  if (c.shape[1] < c.shape[0]) return outer(turned(b), turned(a), turned(c), args);
+  const std::int64_t m = c.shape[0], n = c.shape[1], pieces = math::ceil_div(n, kRow);
+  const auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
+  parallel_for(m * pieces, m * n, [&](std::int64_t task) {
+    alignas(64) float row[kRow];
+    alignas(64) float old[kRow];
+    const std::int64_t i = task / pieces, j = task % pieces * kRow, size = std::min(kRow, n - j);
+    const float left =
+        *load_row<float>(advance(a.data, a.dtype, i * a.strides[0]), a.dtype, 1, 1, old);
+    const float* const right = load_row<float>(advance(b.data, b.dtype, j * b.strides[1]), b.dtype,
+                                               b.strides[1], size, row);
+    for (std::int64_t k = 0; k < size; ++k) row[k] = alpha * (left * right[k]);
+    void* const out = advance(c.data, c.dtype, i * c.strides[0] + j * c.strides[1]);
+    if (beta != 0) {
+      const float* const before = load_row<float>(out, c.dtype, c.strides[1], size, old);
+      for (std::int64_t k = 0; k < size; ++k) row[k] += beta * before[k];
+    }
+    store_row<float>(row, out, c.dtype, c.strides[1], size);
+  });
+}
 
 void dot(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args) {
   if (a.dtype == DType::f64) return dot_as<double>(a, b, c, args);

@@ -1,4 +1,4 @@
-// The product of a row and a column, which is a sum: no factor is worth packing.
+// Products of vectors, whose factors are not worth packing.
 #pragma once
 
 #include "firn/view.h"
@@ -10,5 +10,9 @@ namespace firn::kernels::cpu::FIRN_ISA {
 /// c [1, 1] = alpha a b + beta c for a [1, k] and b [k, 1], as gemm() computes it. The bits depend
 /// on k alone, and are not those of a row among several.
 void dot(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args);
+
+/// c [m, n] = alpha a b + beta c for a [m, 1] and b [1, n] of 16 bits, to the bit as gemm()
+/// computes it.
+void outer(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args);
 
 }  // namespace firn::kernels::cpu::FIRN_ISA
