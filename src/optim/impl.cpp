@@ -30,10 +30,12 @@ StepOptions settle(const std::string& op, StepOptions o, const std::vector<Group
   require_option(op.c_str(), "clip_norm", o.clip_norm, 0, "0 is no limit");
   require_option(op.c_str(), "clip_value", o.clip_value, 0, "0 is no limit");
   for (const GroupSetup& g : groups) {
-    require_options(op, g);
-    if (!any_in_f32(g.parameters)) continue;
-    require_f32(op, "clip_norm", o.clip_norm);
-    require_f32(op, "clip_value", o.clip_value);
+    for (const DType type : {DType::f32, DType::f64}) {
+      if (!any_in(type, g.parameters)) continue;
+      require_options(op, g, type);
+      require_seen(op, type, "clip_norm", o.clip_norm);
+      require_seen(op, type, "clip_value", o.clip_value);
+    }
   }
   require_option(op.c_str(), "ema", o.ema, 0, 1, "0.999 is usual, 0 keeps no average");
   FIRN_CHECK(o.max_skips >= 0, op, "0 means no limit", "max_skips is {}", o.max_skips);
@@ -73,7 +75,8 @@ math::StepPolicy step_policy(const StepOptions& o, const RunSetup& run,
   out.norm_by_chunk = o.exact.chunk > 0;
   for (const GroupSetup& g : groups) {
     const double scale = std::max({1.0, g.lr_scale, g.lr_scale * g.other_lr_scale});
-    const double most = any_in_f32(g.parameters) ? math::kLargestRate : math::kLargestRateInF64;
+    const double most =
+        any_in(DType::f32, g.parameters) ? math::kLargestRate : math::kLargestRateInF64;
     out.largest_rate = std::min(out.largest_rate, most / scale);
   }
   return out;
@@ -100,7 +103,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
       notes{.lr = run.lr},
       hooks(*this, store.op(), store.device()),
       extension(std::make_unique<StepExtension>(*this)) {
-  require_lr(op, notes.lr, policy.largest_rate);
+  require_lr(op, notes.lr, rates_of(store.arenas(), policy));
   kernels::optim_set_schedule(store.memory(), table_of(notes.lr), store.stream());
   for (const Tensor& p : store.parameters())
     if (const auto member = autograd::leaf_of(p)->member()) members.join(member);

@@ -38,7 +38,7 @@ void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& p
   require_option(i.store.op().c_str(), "the weight of a loss", weight, 0,
                  "give the number of samples that the loss was summed over");
   for (const kernels::OptimizerArena& arena : i.store.arenas())
-    if (arena.weight.dtype != DType::f64) require_f32(i.store.op(), "the weight of a loss", weight);
+    require_seen(i.store.op(), arena.weight.dtype, "the weight of a loss", weight);
   i.backward(sum, {.number = weight}, pass);
 }
 FIRN_OUT_OF_MEMORY("backward")
@@ -118,7 +118,7 @@ void Optimizer::set_lr(double lr) { set_lr(Schedule(lr)); }
 
 void Optimizer::set_lr(const Schedule& lr) try {
   Impl& i = impl();
-  require_lr(i.store.op().c_str(), lr, i.policy.largest_rate);
+  require_lr(i.store.op().c_str(), lr, rates_of(i.store.arenas(), i.policy));
   i.notes.lr = lr;
   kernels::optim_set_schedule(i.store.memory(), table_of(lr), i.store.stream());
 }

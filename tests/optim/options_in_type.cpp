@@ -96,6 +96,81 @@ TEST_CASE("[S45] other options that f32 cannot express are refused") {
   CHECK(has(said<SGD>(SGDOptions{}, f32, {.clip_value = 1e-40}), "clip_value is 1e-40"));
 }
 
+TEST_CASE("[S45] a learning rate that f32 takes for 0 is refused, wherever it is given") {
+  const auto refused = [](const std::string& text) {
+    INFO(text);
+    return text.find("lr is 1e-39, which the weights' arithmetic takes for 0") != std::string::npos;
+  };
+  for (const DType dtype : {f32, f16, bf16}) {
+    CHECK(refused(said<SGD>(SGDOptions{.lr = 1e-39}, dtype)));
+    CHECK(refused(said<AdamW>(AdamWOptions{.lr = 1e-39}, dtype)));
+  }
+  CHECK(refused(said<Adafactor>(AdafactorOptions{.lr = 1e-39})));
+  CHECK(refused(said<ScheduleFreeAdamW>(ScheduleFreeAdamWOptions{.lr = 1e-39})));
+  CHECK(said<SGD>(SGDOptions{.lr = 1e-39}, f64).empty());
+  CHECK(said<SGD>(SGDOptions{.lr = 1e-310}, f64).find("lr is ") != std::string::npos);
+  CHECK(said<SGD>(SGDOptions{.lr = 1.2e-38}).empty());
+  CHECK(said<SGD>(SGDOptions{.lr = 0}).empty());
+  // The ends of schedules; between them a rate may fall to 0.
+  CHECK(refused(said<SGD>(SGDOptions{.lr = linear_schedule(1e-3, 1e-39, 5)})));
+  CHECK(refused(said<SGD>(SGDOptions{.lr = sequence({{1e-3, 5}, {1e-39, 0}})})));
+  CHECK(said<SGD>(SGDOptions{.lr = cosine(1e-3, 5)}).empty());
+  CHECK(said<SGD>(SGDOptions{.lr = exponential(1e-3, 1e-30)}).empty());
+  const Schedule falls =
+      lambda_schedule([](std::int64_t i) { return std::pow(0.5, i); }, 200, 1e-3);
+  CHECK(said<SGD>(SGDOptions{.lr = falls}).empty());
+  CHECK(falls.at(200) == 0);
+  // A group's factor counts, and so does that of another rule.
+  std::vector<ParamGroup> groups(1);
+  groups[0].parameters = parameters(f32);
+  groups[0].lr_scale = 1e-20;
+  CHECK(text_of([&] { SGD(groups, SGDOptions{.lr = 1e-19}); }).find("it is less than 1.17") !=
+        std::string::npos);
+  groups[0].lr_scale = 0;
+  CHECK(text_of([&] { SGD(groups, SGDOptions{.lr = 1e-19}); }).empty());
+  // set_lr(), and a Plateau that goes on falling.
+  const Tensor w = ones({1}).set_requires_grad();
+  SGD opt({w}, {.lr = 1e-3});
+  CHECK(refused(text_of([&] { opt.set_lr(1e-39); })));
+  CHECK(opt.lr() == 1e-3);
+  Plateau plateau({.lr = 1e-3, .patience = 0});
+  for (int i = 0; i < 50; ++i)
+    if (plateau.observe(1)) opt.set_lr(plateau.lr());
+  CHECK(opt.lr() == 0);
+}
+
+TEST_CASE("[S45] a beta that is 1 in f32 is refused for f32 parameters") {
+  const auto refused = [](const std::string& text, const char* name) {
+    INFO(text);
+    return text.find(std::string(name) + " is 0.99999999999, which f32 arithmetic takes for 1") !=
+           std::string::npos;
+  };
+  const double b = 0.99999999999;
+  CHECK(refused(said<AdamW>(AdamWOptions{.beta1 = b}), "beta1"));
+  CHECK(refused(said<Adam>(AdamOptions{.beta2 = b}), "beta2"));
+  CHECK(refused(said<AdamW>(AdamWOptions{.beta2 = b, .state = StatePrecision::bits8}), "beta2"));
+  CHECK(refused(said<Lion>(LionOptions{.beta1 = b}), "beta1"));
+  CHECK(refused(said<SGD>(SGDOptions{.momentum = b}), "momentum"));
+  CHECK(refused(said<RMSprop>(RMSpropOptions{.alpha = b}), "alpha"));
+  CHECK(refused(said<Adadelta>(AdadeltaOptions{.rho = b}), "rho"));
+  CHECK(refused(said<Muon>(MuonOptions{.momentum = b}), "momentum"));
+  CHECK(refused(said<Rprop>(RpropOptions{.eta_minus = b}), "eta_minus"));
+  CHECK(said<AdamW>(AdamWOptions{.beta1 = b, .beta2 = b}, f64).empty());
+  CHECK(said<AdamW>(AdamWOptions{.beta2 = 0.9999999}).empty());
+}
+
+TEST_CASE("[S45] an option that is 0 in f64 is refused for f64 parameters") {
+  const auto refused = [](const std::string& text, const char* name) {
+    INFO(text);
+    return text.find(name) != std::string::npos &&
+           text.find("which f64 arithmetic takes for 0") != std::string::npos;
+  };
+  CHECK(refused(said<AdamW>(AdamWOptions{.eps = 1e-310}, f64), "eps is "));
+  CHECK(refused(said<SGD>(SGDOptions{.weight_decay = 1e-310}, f64), "weight_decay is "));
+  CHECK(refused(said<SGD>(SGDOptions{}, f64, {.clip_norm = 1e-310}), "clip_norm is "));
+  CHECK(refused(said<Adafactor>(AdafactorOptions{.beta2_decay = -1e-310}, f64), "beta2_decay is "));
+}
+
 TEST_CASE("[S45] a learning rate beyond f32 is refused, or its step is skipped") {
   CHECK(said<SGD>(SGDOptions{.lr = 1e40}).find("lr is 1e+40, more than 1.26") != std::string::npos);
   CHECK(said<SGD>(SGDOptions{.lr = 1e40}, f64).empty());

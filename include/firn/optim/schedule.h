@@ -70,9 +70,10 @@ struct CyclicOptions {
 Schedule cyclic(double base, double max, std::int64_t half, const CyclicOptions& options = {});
 /// A function of the step, as straight pieces: exact at their ends, and between them off by at most
 /// `tolerance` (0 or more; 1e-15 at least) times the largest of all values. The function is called
-/// for steps 0 to `steps`, 2^24 at most; after that, the last value stays. Throws Error if it takes
-/// more than Schedule::kMaxPieces, or if a value is negative or not finite. For any other function,
-/// call set_lr() before each step.
+/// for steps 0 to `steps`, 2^24 at most; after that, the last value stays. A value within the
+/// tolerance of 0 is 0 if f32 arithmetic takes it for 0. Throws Error if it takes more than
+/// Schedule::kMaxPieces, or if a value is negative or not finite. For any other function, call
+/// set_lr() before each step.
 Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::int64_t steps,
                          double tolerance = 1e-3);
 /// (lr - end) (1 - step/steps)^power + end, then `end`.
@@ -108,7 +109,7 @@ class Plateau {
     double factor = 0.1;            ///< in (0, 1)
     int patience = 10;              ///< observations without improvement that are tolerated
     double threshold = 1e-4;        ///< relative improvement that counts
-    double min_lr = 0;              ///< the rate gets no lower
+    double min_lr = 0;              ///< the rate gets no lower; below 2^-126 it falls to this
     bool larger_is_better = false;  ///< observed values should grow, as an accuracy
   };
   /// Throws Error for an option outside its range.

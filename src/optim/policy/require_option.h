@@ -30,15 +30,26 @@ inline void require_decay(const char* op, const char* name, double value, const 
 inline void require_lr(const char* op, const Schedule& lr) {
   require_option(op, "lr", lr.at(0), 0, "0 leaves the weights as they are");
 }
-/// Also throws Error if an end of one of the schedule's pieces is above `most`, the largest rate
-/// that the weights can use. Between the ends a rate may still exceed it
+/// Learning rates that weights can use, in the arithmetic of their type; 0 besides.
+struct RateRange {
+  double least = 0;
+  double most = HUGE_VAL;
+};
+
+/// Also throws Error if an end of one of the schedule's pieces is not in `range`, nor 0. Between
+/// the ends a rate may still fall below it, where it counts as 0, or exceed it
 /// (NonFinite::learning_rate).
-inline void require_lr(const char* op, const Schedule& lr, double most) {
+inline void require_lr(const char* op, const Schedule& lr, const RateRange& range) {
   require_lr(op, lr);
   for (int i = 0; i < lr.count(); ++i)
-    for (const double rate : {lr.pieces()[i].from, lr.pieces()[i].to})
-      FIRN_CHECK(rate <= most, op, "give a rate that the parameters' type can use",
-                 "lr is {}, more than {}", rate, most);
+    for (const double rate : {lr.pieces()[i].from, lr.pieces()[i].to}) {
+      FIRN_CHECK(rate <= range.most, op, "give a rate that the parameters' type can use",
+                 "lr is {}, more than {}", rate, range.most);
+      FIRN_CHECK(rate == 0 || rate >= range.least, op,
+                 "give 0, or a rate that the parameters' type can use",
+                 "lr is {}, which the weights' arithmetic takes for 0: it is less than {}", rate,
+                 range.least);
+    }
 }
 
 /// Throws Error unless 0 < value < infinity.

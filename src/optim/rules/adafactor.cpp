@@ -53,13 +53,11 @@ class AdafactorRule final : public NonElementwiseRule {
                        o.weight_decay);
   }
 
-  std::vector<std::pair<const char*, double>> numbers() const override {
+  std::vector<RuleNumber> numbers() const override {
     const double eps1 = options_.eps1.value_or(1);
-    return {{"eps1", eps1},
-            {"the square of eps1", eps1 * eps1},
-            {"eps2", options_.eps2},
-            {"clip", options_.clip},
-            {"weight_decay", options_.weight_decay}};
+    return {{"eps1", eps1},          {"the square of eps1", eps1 * eps1},
+            {"eps2", options_.eps2}, {"beta2_decay", options_.beta2_decay},
+            {"clip", options_.clip}, {"weight_decay", options_.weight_decay}};
   }
 
   void compute(const NonElementwiseStep& s) const override {

@@ -63,6 +63,10 @@ class CustomRule final : public NonElementwiseRule {
     return fmt::format("weight_decay {}", options_.weight_decay);
   }
 
+  std::vector<RuleNumber> numbers() const override {
+    return {{"weight_decay", options_.weight_decay}};
+  }
+
   void compute(const NonElementwiseStep& s) const override {
     const Stream stream = current_stream(s.weight.device());
     CustomInput in{.weight = s.weight,

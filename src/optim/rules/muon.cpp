@@ -88,8 +88,8 @@ class MuonRule final : public NonElementwiseRule {
                        options_.newton_schulz_steps);
   }
 
-  std::vector<std::pair<const char*, double>> numbers() const override {
-    return {{"momentum", options_.momentum}, {"weight_decay", options_.weight_decay}};
+  std::vector<RuleNumber> numbers() const override {
+    return {{"momentum", options_.momentum, true}, {"weight_decay", options_.weight_decay}};
   }
 
   void compute(const NonElementwiseStep& s) const override {

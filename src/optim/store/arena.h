@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -14,6 +15,7 @@
 #include "base/share.h"
 #include "firn/optim/param_list.h"
 #include "kernels/optim.h"
+#include "optim/policy/require_option.h"
 #include "optim/store/non_elementwise.h"
 
 namespace firn::optim {
@@ -31,15 +33,19 @@ struct GroupSetup {
   std::string other_name = {};  ///< name of `other`, if it is an optimizer of its own
 };
 
-/// Returns true if the rule of any parameter computes in f32. Rules of f64 parameters compute in
-/// f64.
-bool any_in_f32(const ParamList& parameters);
-/// Throws Error if the number is infinite in f32, or becomes 0 there without being 0. Subnormal
-/// numbers count as 0.
-void require_f32(const std::string& op, const char* name, double value);
-/// Throws Error if f32 cannot express a number of the group's rules, and a parameter computes in
-/// f32.
-void require_options(const std::string& op, const GroupSetup& group);
+/// Returns true if the rule of any parameter computes in `type`, f32 or f64. Only rules of f64
+/// parameters compute in f64.
+bool any_in(DType type, const ParamList& parameters);
+/// Returns the least number above 0 of that type: arithmetic takes subnormal numbers for 0.
+double least_number(DType type);
+/// Throws Error if the number is infinite in the type, or becomes 0 there without being 0, or 1
+/// although it is `not_one`.
+void require_seen(const std::string& op, DType type, const char* name, double value,
+                  bool not_one = false);
+/// Throws Error if the type cannot express a number of the group's rules.
+void require_options(const std::string& op, const GroupSetup& group, DType type);
+/// Returns the learning rates that all of these weights can use.
+RateRange rates_of(std::span<const kernels::OptimizerArena> arenas, const math::StepPolicy& policy);
 
 /// Returns true if the rule keeps its states in 8 bits.
 inline bool is_eight_bit(const kernels::UpdateRule& rule) {

@@ -35,6 +35,13 @@ struct NonElementwiseStep {
   std::span<const Tensor> next_states;
 };
 
+/// A number among a rule's options. It is `not_one` if a value that is rounded to 1 has no effect.
+struct RuleNumber {
+  const char* name;
+  double value;
+  bool not_one = false;
+};
+
 class NonElementwiseRule {
  public:
   virtual ~NonElementwiseRule() = default;
@@ -50,7 +57,7 @@ class NonElementwiseRule {
   /// Returns its options in words, as ParamStore::options_in_words() does. Empty: not known.
   virtual std::string options() const = 0;
   /// Returns those options that are numbers, which are computed with in the weights' type.
-  virtual std::vector<std::pair<const char*, double>> numbers() const { return {}; }
+  virtual std::vector<RuleNumber> numbers() const { return {}; }
   /// Queues the work of a step. Its memory is reserved beforehand, so it must allocate the same
   /// amounts each time. It runs in skipped steps too.
   virtual void compute(const NonElementwiseStep& step) const = 0;
