@@ -224,6 +224,19 @@ TEST_CASE("Muon and Adafactor refuse options out of range, and parameters that a
   CHECK(mentions(adafactor({.weight_decay = -1}), {"weight_decay is -1"}));
 }
 
+TEST_CASE("[S45] Adafactor takes no eps1 that lets zero gradients make NaN") {
+  for (const DType dtype : {f32, f64})
+    for (const Shape& shape : {Shape{2, 3}, Shape{4}}) {
+      Tensor w = ones(shape, dtype).set_requires_grad();
+      for (const double eps1 : {0.0, 1e-200})
+        CHECK(mentions(error_of([&] { Adafactor({w}, {.eps1 = eps1}); }), {"[Adafactor] eps1 is"}));
+      Adafactor opt({w}, {.eps1 = dtype == f64 ? 1e-150 : 1e-18});
+      opt.backward(sum(w * 0.0), 1);
+      CHECK(opt.step().applied());
+      for (const double value : values_of(w)) CHECK(value == 1);
+    }
+}
+
 TEST_CASE("Adafactor keeps r + c numbers for r x c weights") {
   const Tensor w = zeros({300, 200}, f32).set_requires_grad();
   const Adafactor opt({w});

@@ -113,7 +113,10 @@ class AdafactorRule final : public NonElementwiseRule {
 void check(const AdafactorOptions& o) {
   FIRN_CHECK(o.beta2_decay <= 0 && o.beta2_decay > -HUGE_VAL, kName, "-0.8 is usual",
              "beta2_decay is {}, not 0 or less", o.beta2_decay);
-  require_option(kName, "eps1", o.eps1.value_or(0), 0, "leave it unset");
+  // Zero gradients make 0 / max(0, eps1).
+  const double eps1 = o.eps1.value_or(1);
+  require_positive(kName, "eps1", eps1, "leave it unset");
+  FIRN_CHECK(eps1 * eps1 > 0, kName, "leave it unset", "eps1 is {}, and its square 0", eps1);
   require_decay(kName, "eps2", o.eps2, "1e-3 is usual");
   require_option(kName, "clip", o.clip, 1, "1 is usual");
 }

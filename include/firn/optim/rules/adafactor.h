@@ -12,10 +12,11 @@ namespace firn::optim {
 struct AdafactorOptions {
   /// A number, or a schedule over applied steps: upper bound of the relative step.
   Schedule lr = 1e-2;
-  double beta2_decay = -0.8;        ///< 0 or less: update t averages squares with 1 - t^beta2_decay
-  std::optional<double> eps1 = {};  ///< 0 or more; unset: 2^-23, or 2^-52 for f64 parameters
-  double eps2 = 1e-3;               ///< 0 or more: lower bound of the size of a weight
-  double clip = 1;                  ///< 1 or more: the largest root mean square of an update
+  double beta2_decay = -0.8;  ///< 0 or less: update t averages squares with 1 - t^beta2_decay
+  /// Unset: 2^-23, or 2^-52 for f64 parameters. Its square is more than 0 in the parameters' type.
+  std::optional<double> eps1 = {};
+  double eps2 = 1e-3;       ///< 0 or more: lower bound of the size of a weight
+  double clip = 1;          ///< 1 or more: the largest root mean square of an update
   double weight_decay = 0;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
 };
 
