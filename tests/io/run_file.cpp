@@ -11,6 +11,7 @@
 #include "io/bits.h"
 #include "support/catch.h"
 #include "support/matchers.h"
+#include "support/values.h"
 
 namespace firn::testing {
 namespace {
@@ -197,6 +198,67 @@ TEST_CASE("run: every number of an optimizer's rule is a setting") {
              contains("times 2 after 2000 steps") && contains("times 2 after 100 steps"));
   CHECK(difference_of<optim::Adam, optim::AdamOptions>({}, {}, {.max_skips = 3},
                                                        optim::StepOptions{.max_skips = 4}) == none);
+}
+
+std::map<std::string, std::vector<double>> state_of(const optim::Optimizer& opt) {
+  std::map<std::string, std::vector<double>> out;
+  for (const auto& [name, t] : opt.state())
+    if (t.dtype() == f32 && t.rank() > 0) out[name] = values_of(t);
+  return out;
+}
+
+/// Saves a run of `one`, and loads it into `other`, which has trained too, with other settings.
+/// Without that permission the error names `part` and the option. Returns the loaded state.
+template <class Optimizer, class Options>
+std::map<std::string, std::vector<double>> loaded_state(const Options& one, const Options& other,
+                                                        const optim::StepOptions& step,
+                                                        const optim::StepOptions& other_step,
+                                                        const std::string& part) {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net, again;
+  Optimizer opt(net.parameters(), one, step), loaded(again.parameters(), other, other_step);
+  train(net, opt, 2);
+  train(again, loaded, 3);
+  io::save_run(path, {net, opt});
+  const std::string said = message_of([&] { io::load_run(path, {again, loaded}); });
+  INFO(said);
+  CHECK(said.find("parameters.0." + part) != std::string::npos);
+  CHECK(said.find("LoadRunOptions::other_settings") != std::string::npos);
+  io::load_run(path, {again, loaded}, {.other_settings = true});
+  CHECK(bits_of(io::state_of(again)) == bits_of(io::state_of(net)));
+  auto out = state_of(loaded);
+  auto saved = state_of(opt);
+  for (const auto& [name, values] : saved)
+    if (out.contains(name)) CHECK(out[name] == values);
+  out["weight"] = values_of(net.fc.weight);
+  train(again, loaded, 1);
+  CHECK(loaded.last_report().applied());
+  return out;
+}
+
+TEST_CASE("run: other settings may switch a part of the state on or off") {
+  manual_seed(3);
+  const std::vector<double> zero(15, 0);
+  using optim::SGD;
+  using optim::SGDOptions;
+  const SGDOptions plain{.lr = 0.1}, heavy{.lr = 0.1, .momentum = 0.9};
+  const std::string ema = "parameters.0.ema", momentum = "parameters.0.momentum";
+  auto state = loaded_state<SGD>(plain, plain, {}, {.ema = 0.9}, "ema");
+  CHECK(state[ema] == state["weight"]);
+  CHECK_FALSE(loaded_state<SGD>(plain, plain, {.ema = 0.9}, {}, "ema").contains(ema));
+  CHECK(loaded_state<SGD>(plain, heavy, {}, {}, "momentum")[momentum] == zero);
+  CHECK_FALSE(loaded_state<SGD>(heavy, plain, {}, {}, "momentum").contains(momentum));
+  // Both at once, and the state that both have is the file's.
+  state = loaded_state<SGD>(heavy, heavy, {}, {.ema = 0.9}, "ema");
+  CHECK(state[ema] == state["weight"]);
+  CHECK(state[momentum] != zero);
+  using optim::Adam;
+  using optim::AdamOptions;
+  state = loaded_state<Adam>(AdamOptions{}, AdamOptions{.amsgrad = true}, {}, {},
+                             "largest_second_moment");
+  CHECK(state["parameters.0.largest_second_moment"] == zero);
+  CHECK(state["parameters.0.second_moment"] != zero);
 }
 
 TEST_CASE("run: the settings of groups are compared group by group") {

@@ -164,8 +164,31 @@ std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts)
 
 namespace {
 
+/// Returns the part of an entry's name up to its last point.
+std::string folder_of(const std::string& name) { return name.substr(0, name.rfind('.') + 1); }
+
+/// Adds the entries of the file that no slot has. States of an optimizer with other settings may be
+/// among them, of parameters that are trained here too.
+void add_those_in_file_alone(const std::map<std::string, Tensor>& found,
+                             const std::set<std::string_view>& known,
+                             const std::vector<RunSlot>& slots, const LoadRunOptions& options,
+                             Differences& differences) {
+  constexpr const char* kFormat = "\"{}\" is in the file alone";
+  std::set<std::string> trained;  // "optim.parameters.0."
+  for (const RunSlot& slot : slots)
+    if (!slot.needed_by.empty()) trained.insert(folder_of(slot.name));
+  for (const auto& [name, t] : found) {
+    if (known.contains(name)) continue;
+    if (!trained.contains(folder_of(name)) || name.ends_with(".weight"))
+      differences.add(kFormat, name);
+    else if (!options.other_settings)
+      differences.add_setting(kFormat, name);
+  }
+}
+
 /// Compares the file with the parts. Returns functions that write the file's values into the parts,
-/// and that must not throw.
+/// and that must not throw. With other settings, an optimizer's states that the file lacks begin
+/// anew after the writes, and those that the file alone has are dropped.
 std::vector<std::function<void()>> prepared_writes(const char* op, const std::string& path,
                                                    RunFile file, std::span<const RunPart> parts,
                                                    const LoadRunOptions& options) {
@@ -179,6 +202,8 @@ std::vector<std::function<void()>> prepared_writes(const char* op, const std::st
   std::set<std::int64_t> in_file;  // optional parts that have an entry in the file
   for (const RunSlot& slot : slots)
     if (found.contains(slot.name)) in_file.insert(slot.optional_part);
+  constexpr const char* kMissing = "\"{}\" is missing in the file";
+  std::vector<std::function<void()>> begins;  // for states that the file's optimizer lacked
   Differences differences;
   std::set<std::string_view> known;
   for (const bool texts : {true, false}) {  // texts, which tell the kind, come first
@@ -191,13 +216,16 @@ std::vector<std::function<void()>> prepared_writes(const char* op, const std::st
       } else if (slot.any_rows ||
                  (slot.optional_part > 0 && !in_file.contains(slot.optional_part))) {
         continue;
+      } else if (slot.begin && options.other_settings) {
+        begins.push_back(slot.begin);
+      } else if (slot.begin) {
+        differences.add_setting(kMissing, slot.name);
       } else if (is_needed(slot, found)) {
-        differences.add("\"{}\" is missing in the file", slot.name);
+        differences.add(kMissing, slot.name);
       }
     }
   }
-  for (const auto& item : found)
-    if (!known.contains(item.first)) differences.add("\"{}\" is in the file alone", item.first);
+  add_those_in_file_alone(found, known, slots, options, differences);
   differences.throw_if_any(op, path);
 
   const autograd::StepRanks ranks = ranks_of(parts);
@@ -226,6 +254,7 @@ std::vector<std::function<void()>> prepared_writes(const char* op, const std::st
       to.storage()->bump_version(op);
     });
   }
+  for (auto& begin : begins) writes.push_back(std::move(begin));
   return writes;
 }
 

@@ -103,6 +103,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   std::int64_t parameter = -1;
   for (const optim::StateEntry& e : state) {
     RunSlot slot{join(prefix, e.name), e.tensor, e.prepare};
+    slot.begin = e.begin;
     slot.any_rows = e.any_rows;
     slot.codes_of = e.codes_of;
     slot.parts = e.parts;

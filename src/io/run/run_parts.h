@@ -25,6 +25,7 @@ struct RunSlot {
   /// Checks a value that was read, with the tensor's shape and dtype, and allocates the memory that
   /// it needs; may throw. The function that it returns restores the value and must not throw.
   std::function<std::function<void()>(const Tensor&)> prepare = {};
+  std::function<void()> begin = {};  ///< see optim::StateEntry
   /// Kind of a text that describes an object: load_run() compares it and writes nothing.
   enum class Text : std::uint8_t { none, must_agree, may_differ_if_allowed };
   Text text = Text::none;

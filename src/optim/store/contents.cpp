@@ -258,6 +258,32 @@ StateEntry ParamStore::weight_entry(std::size_t i) const {
   return out;
 }
 
+std::function<void()> ParamStore::begin_of(const Arena& a, const StoredParameter& p,
+                                           const Tensor& kept, std::int64_t unit) const {
+  const ArenaRun& run = run_of(a, p);
+  const Share here = kept_of(run, p);
+  if (here.size() == 0) return [] {};
+  if (&kept == &a.master || &kept == &a.ema) {
+    const bool from_master = &kept == &a.ema && a.master.defined();
+    return [this, to = kept_part(kept, run, here),
+            from = from_master ? kept_part(a.master, run, here) : weight_part(a, run, here)] {
+      kernels::copy(from.view(), to.mutable_view(), stream());
+    };
+  }
+  double value = 0;
+  for (std::size_t i = 0; i < a.states.size(); ++i)
+    if (&kept == &a.states[i] && !is_eight_bit(a.rule))
+      std::visit(
+          [&](const auto& rule) {
+            if constexpr (requires { rule.initial_state(0); })
+              value = rule.initial_state(static_cast<int>(i));
+          },
+          a.rule);
+  const Tensor to =
+      kept.as_strided({math::ceil_div(here.size(), unit)}, {1}, run.place_of(here.first) / unit);
+  return [this, to, value] { kernels::fill(to.mutable_view(), value, stream()); };
+}
+
 std::vector<StateEntry> ParamStore::state(bool zero_missing) {
   std::vector<StateEntry> out;
   // Replays will find other gradients, and between chunks the arenas hold sums.
@@ -267,7 +293,9 @@ std::vector<StateEntry> ParamStore::state(bool zero_missing) {
     const Arena& a = arenas_[p.arena];
     const std::string prefix = fmt::format("parameters.{}.", i);
     const auto add = [&](const std::string& name, const Tensor& kept, std::int64_t unit = 1) {
-      if (kept.defined()) out.push_back(entry_of(prefix + name, a, p, kept, unit));
+      if (!kept.defined()) return;
+      out.push_back(entry_of(prefix + name, a, p, kept, unit));
+      if (&kept != &a.grad) out.back().begin = begin_of(a, p, kept, unit);
     };
     out.push_back(weight_entry(i));
     if (gradients_sharded())

@@ -130,7 +130,13 @@ std::vector<StateEntry> NonElementwiseUpdates::states_of(std::size_t index, int 
     for (std::size_t s = 0; s < m.kinds.size(); ++s) {
       StateEntry& state = out.emplace_back();
       state.name = m.kinds[s].name;
-      if (m.here) state.tensor = m.states[s];
+      state.begin = [] {};
+      if (m.here) {
+        state.tensor = m.states[s];
+        state.begin = [t = m.states[s], value = m.kinds[s].initial] {
+          if (t.numel() > 0) kernels::fill(t.mutable_view(), value, current_stream(t.device()));
+        };
+      }
       if (ranks == 0) continue;
       const std::int64_t n = m.kinds[s].shape.product();
       for (int r = 0; r <= ranks; ++r) state.parts.bounds.push_back(r > owner ? n : 0);

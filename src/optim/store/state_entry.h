@@ -27,6 +27,9 @@ struct StateEntry {
   /// For a sharded tensor: replaces it by another one, of which this rank keeps its shard. The
   /// first call allocates memory; calling its result writes, and must not throw.
   std::function<std::function<void()>(const Tensor&)> prepare = {};
+  /// For a part of the state that depends on options: gives it the value that it has before the
+  /// first step, for the weights as they are. Must neither allocate nor throw.
+  std::function<void()> begin = {};
   /// True if a file may have any number of rows of it, or none. Without rows `prepare` gets an
   /// undefined tensor.
   bool any_rows = false;
