@@ -70,6 +70,7 @@ class Loader {
  public:
   Loader(const detail::TensorFiles& files, const nn::Module& module, const LoadOptions& options)
       : files_(files), options_(options) {
+    nn::detail::require_members(kOp, module);
     name_sources();
     nn::detail::show_weights(module);
     for (const auto& m : nn::detail::tree_of(module)) pair(m);
@@ -265,6 +266,7 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path) try {
 FIRN_OUT_OF_MEMORY("load_safetensors")
 
 std::vector<nn::NamedTensor> state_of(const nn::Module& module) try {
+  nn::detail::require_members("state_of", module);
   auto state = module.named_parameters();
   for (auto& buffer : module.named_buffers()) state.push_back(std::move(buffer));
   return state;

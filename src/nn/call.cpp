@@ -247,12 +247,14 @@ const CheckpointOptions& detail::Call::checkpoint_options() const noexcept {
 }
 
 void Module::set_checkpoint(const CheckpointOptions& options) {
+  detail::require_members("Module::set_checkpoint", *this);
   require_seen_calls("Module::set_checkpoint");
   about_to_set();
   checkpoint_ = options;
 }
 
 void Module::set_checkpoint(std::nullopt_t) {
+  detail::require_members("Module::set_checkpoint", *this);
   about_to_set();
   checkpoint_.reset();
 }

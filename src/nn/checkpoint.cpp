@@ -66,7 +66,8 @@ detail::BlockSettings::BlockSettings(Module& m) : blocks_(blocks_of(m)) {
 
 detail::BlockSettings::~BlockSettings() {
   if (!kept_)
-    for (std::size_t i = 0; i < blocks_.size(); ++i) blocks_[i]->set_checkpoint(before_[i]);
+    for (std::size_t i = 0; i < blocks_.size(); ++i)
+      if (!was_moved_from(*blocks_[i])) blocks_[i]->set_checkpoint(before_[i]);
 }
 
 std::string to_string(const BlockCheckpoints& policy) {
@@ -84,12 +85,14 @@ std::int64_t checkpoint_blocks(Module& m, const BlockCheckpoints& policy) try {
   FIRN_CHECK(policy.every >= 0, "checkpoint_blocks", "1 is every block, 0 none", "every = {}",
              policy.every);
   require_named("checkpoint_blocks", "Keep", policy.keep, Keep::in_file);
+  detail::require_members("checkpoint_blocks", m);
   return detail::set_blocks(detail::blocks_of(m), policy);
 }
 FIRN_OUT_OF_MEMORY("checkpoint_blocks")
 
 void checkpoint_modules(Module& m, const std::vector<std::string>& paths,
                         const CheckpointOptions& options) try {
+  detail::require_members("checkpoint_modules", m);
   const std::vector<NamedModule> all = m.named_modules();
   std::vector<Module*> found;
   std::string missing;
@@ -109,12 +112,15 @@ void checkpoint_modules(Module& m, const std::vector<std::string>& paths,
 FIRN_OUT_OF_MEMORY("checkpoint_modules")
 
 void checkpoint_nothing(Module& m) {
-  for (const NamedModule& part : m.named_modules()) part.module->set_checkpoint(std::nullopt);
+  detail::require_members("checkpoint_nothing", m);
+  for (const NamedModule& part : m.named_modules())
+    if (!detail::was_moved_from(*part.module)) part.module->set_checkpoint(std::nullopt);
 }
 
 BlockCheckpoints checkpoint_within(Module& m, std::size_t budget, const std::function<void()>& step,
                                    MemoryPlan* plan) try {
   FIRN_CHECK(step, "checkpoint_within", "give a function", "the step is empty");
+  detail::require_members("checkpoint_within", m);
   detail::BlockSettings blocks(m);
   std::size_t smallest = 0;
   BlockCheckpoints best;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "firn/nn/module.h"
 #include "nn/shown_weights.h"
+#include "nn/tree.h"
 #include "tensor/impl.h"
 
 namespace firn::nn {
@@ -101,6 +102,7 @@ class Separation final : public MemberVisitor {
 }  // namespace
 
 void detail::separate(Module& copy, const Module& original) try {
+  require_members(kOp, original);
   show_weights(original);
   Separation separation(original);
   separation.module("", copy);
@@ -115,6 +117,7 @@ void detail::refuse_slicing(const Module& m) {
 }
 
 std::unique_ptr<Module> clone(const Module& m) try {
+  detail::require_members(kOp, m);
   std::unique_ptr<Module> copy = copy_of(m);
   detail::separate(*copy, m);
   return copy;

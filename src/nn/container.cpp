@@ -33,6 +33,7 @@ void AnyModule::refuse_empty() {
 // ---- Contents of containers ----
 
 void detail::Parts::add(const char* what, const Module& owner, NamedPart part, bool replace) try {
+  require_members(what, owner);
   const std::string name = part.name.empty() ? std::to_string(parts_.size()) : part.name;
   FIRN_CHECK(part.module, what, "push a module", "module {} is null", name);
   FIRN_CHECK(name.find('.') == std::string::npos, what,

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/check.h"
+#include "nn/tree.h"
 
 namespace firn::nn {
 
@@ -41,6 +42,7 @@ void Module::require_seen_calls(const char* op) const {
 }
 
 HookId Module::add_forward_pre_hook(ForwardPreHook hook) try {
+  detail::require_members("Module::add_forward_pre_hook", *this);
   require_seen_calls("Module::add_forward_pre_hook");
   FIRN_CHECK(hook, "Module::add_forward_pre_hook", "give a function of the module and its inputs",
              "the hook is empty");
@@ -49,6 +51,7 @@ HookId Module::add_forward_pre_hook(ForwardPreHook hook) try {
 }
 FIRN_OUT_OF_MEMORY("Module::add_forward_pre_hook")
 HookId Module::add_forward_hook(ForwardHook hook) try {
+  detail::require_members("Module::add_forward_hook", *this);
   require_seen_calls("Module::add_forward_hook");
   FIRN_CHECK(hook, "Module::add_forward_hook",
              "give a function of the module, its inputs and its outputs", "the hook is empty");
@@ -57,6 +60,7 @@ HookId Module::add_forward_hook(ForwardHook hook) try {
 }
 FIRN_OUT_OF_MEMORY("Module::add_forward_hook")
 void Module::remove_hook(HookId id) try {
+  detail::require_members("Module::remove_hook", *this);
   about_to_set();
   FIRN_CHECK(hooks_.remove(id), "Module::remove_hook",
              "give the id that adding it to this very module returned", "{} has no hook {}",

@@ -25,6 +25,7 @@
 namespace firn::nn {
 
 using detail::for_each_tensor;
+using detail::require_members;
 using detail::tree_of;
 using detail::TreeModule;
 using detail::TreeTensor;
@@ -47,12 +48,6 @@ void require_no_optimizer(const char* op, const char* hint, const Module& m) {
     FIRN_CHECK(!leaf || !leaf->is_trained(), op, hint, "{} {} belongs to an optimizer", t.path,
                describe(t.tensor));
   });
-}
-
-/// Throws for a module that was moved from: a change of it would be lost silently.
-void require_members(const char* op, const Module& m) {
-  FIRN_CHECK(!detail::was_moved_from(m), op, "change the module that it was moved to",
-             "this {} was moved from and holds nothing", m.type_name());
 }
 
 }  // namespace
@@ -88,6 +83,7 @@ Buffer::Buffer(const Tensor& value, OnConversion conversion)
 // ---- State ----
 
 std::vector<Tensor> Module::parameters() const try {
+  require_members("Module::parameters", *this);
   detail::show_weights(*this);
   std::vector<Tensor> all;
   const std::vector<TreeModule> tree = tree_of(*this);
@@ -100,6 +96,7 @@ std::vector<Tensor> Module::parameters() const try {
 FIRN_OUT_OF_MEMORY("the list of parameters")
 
 std::vector<NamedTensor> Module::named_parameters() const try {
+  require_members("Module::named_parameters", *this);
   detail::show_weights(*this);
   std::vector<NamedTensor> all;
   const std::vector<TreeModule> tree = tree_of(*this);
@@ -112,6 +109,7 @@ std::vector<NamedTensor> Module::named_parameters() const try {
 FIRN_OUT_OF_MEMORY("the list of parameters")
 
 std::vector<NamedTensor> Module::named_buffers() const try {
+  require_members("Module::named_buffers", *this);
   std::vector<NamedTensor> all;
   for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
     if (t.buffer) all.push_back({t.path, t.tensor});
@@ -121,6 +119,7 @@ std::vector<NamedTensor> Module::named_buffers() const try {
 FIRN_OUT_OF_MEMORY("the list of buffers")
 
 std::vector<NamedModule> Module::named_modules() try {
+  require_members("Module::named_modules", *this);
   std::vector<NamedModule> all;
   for (TreeModule& m : tree_of(*this)) all.push_back({std::move(m.path), m.module});
   return all;
@@ -128,6 +127,7 @@ std::vector<NamedModule> Module::named_modules() try {
 FIRN_OUT_OF_MEMORY("the list of modules")
 
 std::int64_t Module::num_parameters(bool trainable_only) const {
+  require_members("Module::num_parameters", *this);
   std::int64_t n = 0;
   for (const Tensor& p : parameters())
     if (!trainable_only || p.requires_grad()) n += p.numel();
@@ -217,6 +217,7 @@ void Module::set_autocast(std::optional<DType> dtype) {
 }
 
 void Module::apply(const std::function<void(Module&)>& fn) try {
+  require_members("Module::apply", *this);
   FIRN_CHECK(fn, "Module::apply", "give a function of a Module&", "the function is empty");
   const std::vector<TreeModule> tree = tree_of(*this);
   std::vector<Module*> open;  // modules whose sub-modules are being visited

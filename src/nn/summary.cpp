@@ -239,6 +239,7 @@ class Table {
 /// Makes the table, with output shapes if there is a call that produces them.
 std::string summarize(Module& root, const CallTensors& inputs,
                       const std::function<void()>& run) try {
+  detail::require_members("Module::summary", root);
   const std::vector<TreeModule> tree = tree_of(root);
   std::optional<TrialRun> trial;
   if (run) trial.emplace(tree, run);
@@ -313,6 +314,7 @@ std::string Module::summarize_call(const CallTensors& inputs, const std::functio
 }
 
 Tensor Module::zeros_as_input(const Shape& shape) const {
+  detail::require_members("Module::summary", *this);
   const std::vector<Tensor> all = parameters();
   return all.empty() ? zeros(shape) : zeros(shape, all[0].dtype(), all[0].device());
 }

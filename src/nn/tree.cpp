@@ -179,6 +179,11 @@ void warn_of_shared_elements(const Module& root, const std::vector<TreeModule>& 
 
 bool was_moved_from(const Module& m) noexcept { return static_cast<bool>(m.moved_from_); }
 
+void require_members(const char* op, const Module& m) {
+  FIRN_CHECK(!was_moved_from(m), op, "use the module that it was moved to",
+             "this {} was moved from and holds nothing", m.type_name());
+}
+
 std::string repr_of(const Module& m) { return was_moved_from(m) ? "moved from" : m.extra_repr(); }
 
 std::string described(const Module& m) { return m.type_name() + "(" + repr_of(m) + ")"; }

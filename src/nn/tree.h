@@ -59,6 +59,10 @@ std::string described(const Module& m);
 /// Returns the text that described() has in brackets.
 std::string repr_of(const Module& m);
 
+/// Throws Error that names `op` if `m` was moved from: it holds nothing, and a change of it would
+/// be lost.
+void require_members(const char* op, const Module& m);
+
 /// Calls fn for every tensor of the tree, once each.
 template <class Fn>
 void for_each_tensor(const std::vector<TreeModule>& tree, Fn&& fn) {

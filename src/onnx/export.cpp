@@ -123,6 +123,7 @@ void export_onnx(const std::string& path, const Function& f, const std::vector<T
   std::vector<NamedTensor> named;
   std::optional<nn::detail::EvalScope> eval;
   if (options.module) {
+    nn::detail::require_members(kExport, *options.module);
     eval.emplace(nn::detail::tree_of(*options.module));
     named = options.module->named_parameters();
     for (NamedTensor& b : options.module->named_buffers()) named.push_back(std::move(b));

@@ -432,7 +432,6 @@ TEST_CASE("a layer that was moved from says so when it is called", "[host]") {
     const std::string text = message_of([&] { (*m)(x); });
     INFO(text);
     CHECK(text.find("was moved from") != std::string::npos);
-    CHECK_NOTHROW(m->summary());
   }
   linear = nn::Linear(2, 3);
   CHECK(linear(x).shape() == Shape{1, 1, 1, 3});

@@ -73,9 +73,9 @@ class CallOf;
 /// copy has the same parameters (handles are copied, not elements): `std::vector<Linear>(3, layer)`
 /// is three layers with one weight, and parameters() and summary() warn about them. Layers that are
 /// to share their weights are held as one by std::shared_ptr, which causes no warning. nn::clone()
-/// copies the elements too, and copy_from() copies them into another module. A module that was
-/// moved from throws Error if it is called, converted, copied from or changed in another way. Its
-/// lists are empty, and it prints that it was moved from.
+/// copies the elements too, and copy_from() copies them into another module. Every call on a module
+/// that was moved from throws Error, which names the call. Such a module may be assigned to,
+/// destroyed and copied, and it prints that it was moved from.
 class Module {
  public:
   Module() = default;

@@ -14,6 +14,7 @@
 #include "firn/thread_context.h"
 #include "nn/layers/batch_statistics.h"
 #include "nn/layers/sizes.h"
+#include "nn/tree.h"
 #include "ops/image/moments.h"
 
 namespace firn::nn {
@@ -247,6 +248,7 @@ std::vector<BatchNorm*> batch_norms(Module& root) {
 
 std::int64_t convert_batch_norm(Module& m, BatchNormMode mode) try {
   require_named("convert_batch_norm", "BatchNormMode", mode, BatchNormMode::whole_batch);
+  detail::require_members("convert_batch_norm", m);
   const std::vector<BatchNorm*> all = batch_norms(m);
   for (BatchNorm* layer : all) layer->set_accumulation(mode);
   return static_cast<std::int64_t>(all.size());
@@ -257,6 +259,7 @@ std::int64_t convert_to_group_norm(Module& m, std::int64_t groups) try {
   FIRN_CHECK(!runtime::planning(), "convert_to_group_norm",
              "convert the model before the step that is planned",
              "a model is converted within a plan, which changes nothing");
+  detail::require_members("convert_to_group_norm", m);
   for (const NamedModule& n : m.named_modules())
     if (const auto* layer = dynamic_cast<BatchNorm*>(n.module); layer && !layer->is_group_norm())
       FIRN_CHECK(groups > 0 && layer->channels() % groups == 0, "convert_to_group_norm",
