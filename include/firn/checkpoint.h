@@ -83,6 +83,19 @@ auto kept(Fn& fn) {
   }
 }
 
+[[noreturn]] void refuse_empty_function();
+/// Throws Error for an empty std::function and a null pointer.
+template <class R, class... Args>
+void require_function(const std::function<R(Args...)>& fn) {
+  if (!fn) refuse_empty_function();
+}
+template <class R, class... Args>
+void require_function(R (*const& fn)(Args...)) {
+  if (!fn) refuse_empty_function();
+}
+template <class Fn>
+void require_function(const Fn&) {}
+
 /// Version counter of a tensor's storage; 0 for other inputs.
 std::uint32_t version_of(const Tensor& input) noexcept;
 template <class T>
@@ -145,11 +158,12 @@ CheckpointScope begin_checkpoint(const CheckpointOptions& options, Fn& fn,
 /// fn(inputs...). backward() throws Error if the second call computes something else (S36); the
 /// message names the module and the operation. On a CUDA device the error comes at the next wait of
 /// the host. backward() also throws if the module has been destroyed. backward() and grad() throw
-/// Error if `fn` calls them.
+/// Error if `fn` calls them. Throws Error if `fn` is an empty std::function or a null pointer.
 template <class Fn, class... Inputs>
 decltype(auto) checkpoint(const CheckpointOptions& options, Fn&& fn, const Inputs&... inputs) {
   static_assert(!std::is_nothrow_invocable_v<Fn&, const Inputs&...>,
                 "checkpoint: the function must not be noexcept, since operations throw");
+  detail::require_function(fn);
   if (!grad_enabled()) return std::invoke(fn, inputs...);
   const detail::CheckpointScope scope = detail::begin_checkpoint(options, fn, inputs...);
   return std::invoke(fn, inputs...);

@@ -229,8 +229,8 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
              "compute it under NoGrad; if it is a tensor from outside, such as an input h, give "
              "h.detach(), or h.clone() made under NoGrad",
              "the output {} of a custom function is part of a graph already", describe(output));
-  FIRN_CHECK(backward, name, "give a function that returns one gradient per input",
-             "the backward function of custom() is empty");
+  require_function(name, backward, "give a function that returns one gradient per input",
+                   "the backward function of custom()");
   const char* const op = runtime::keep_name(name);
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"custom", true}});

@@ -60,6 +60,14 @@ void require_named(std::string_view op, std::string_view type, Enum value, Enum 
     detail::refuse_number(op, type, number);
 }
 
+/// Throws Error naming `op` if `function`, a std::function, is empty: "the function is empty".
+template <class Function>
+void require_function(std::string_view op, const Function& function, std::string_view hint,
+                      std::string_view what = "the function") {
+  if (!function) [[unlikely]]
+    detail::fail(op, hint, "{} is empty", what);
+}
+
 }  // namespace firn
 
 /// Ends a function whose body is a try block: std::bad_alloc becomes OutOfMemory.

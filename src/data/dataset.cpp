@@ -28,8 +28,8 @@ class Function : public DatasetSource {
 std::shared_ptr<const DatasetSource> source_of(std::int64_t size,
                                                std::function<Sample(std::int64_t)> get) {
   FIRN_CHECK(size >= 0, kOp, "0 makes an empty set", "a set cannot have {} samples", size);
-  FIRN_CHECK(get, kOp, "give a function of the sample's number",
-             "the function that gets a sample is empty");
+  require_function(kOp, get, "give a function of the sample's number",
+                   "the function that gets a sample");
   return std::make_shared<const Function>(size, std::move(get));
 }
 

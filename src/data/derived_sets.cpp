@@ -40,7 +40,7 @@ class Mapped : public DatasetSource {
 
 template <class Fn>
 Source mapped(const Dataset& set, Fn fn) {
-  FIRN_CHECK(fn, "Map", "give a function of a sample", "the function is empty");
+  require_function("Map", fn, "give a function of a sample");
   if constexpr (std::is_same_v<Fn, std::function<Sample(Sample)>>) {
     return std::make_shared<const Mapped>(
         set.source(), [fn = std::move(fn)](Sample s, Generator&) { return fn(std::move(s)); });

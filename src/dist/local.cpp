@@ -139,7 +139,7 @@ void run_local(int ranks, const std::function<void(const Group& group)>& rank,
                const LocalOptions& options) {
   FIRN_CHECK(ranks >= 1 && ranks <= kMostRanks, kOp, "each rank is a thread",
              "{} ranks, not 1 to {}", ranks, kMostRanks);
-  FIRN_CHECK(rank != nullptr, kOp, "give it what each rank does", "the function is empty");
+  require_function(kOp, rank, "give it what each rank does");
   FIRN_CHECK(options.deadline > 0, kOp, "it is the seconds that a rank waits for the others",
              "the deadline is {}", options.deadline);
   FIRN_CHECK(options.threads >= 0, kOp, "0 divides the process's threads by the ranks",

@@ -253,6 +253,10 @@ class Loader {
 
 }  // namespace
 
+void Rename::require_function() const {
+  firn::require_function("Rename", function_, "give a function of a name, or nothing");
+}
+
 std::string Rename::operator()(const std::string& name) const {
   if (function_) return function_(name);
   for (const auto& [from, to] : pairs_)

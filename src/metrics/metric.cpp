@@ -13,6 +13,7 @@
 namespace firn::metrics {
 
 void detail::about_to_change(const void* what, const std::function<std::function<void()>()>& save) {
+  require_function("about_to_change", save, "give a function that returns how to put it back");
   runtime::before_change(Rollback::statistics, what,
                          [&save]() -> runtime::PutBack { return save(); });
   if (runtime::planning()) runtime::at_dry_end(what, save());

@@ -119,7 +119,7 @@ void checkpoint_nothing(Module& m) {
 
 BlockCheckpoints checkpoint_within(Module& m, std::size_t budget, const std::function<void()>& step,
                                    MemoryPlan* plan) try {
-  FIRN_CHECK(step, "checkpoint_within", "give a function", "the step is empty");
+  require_function("checkpoint_within", step, "give a function", "the step");
   detail::require_members("checkpoint_within", m);
   detail::BlockSettings blocks(m);
   std::size_t smallest = 0;

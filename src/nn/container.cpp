@@ -166,7 +166,7 @@ FIRN_DEFINE_MEMBERS(Lambda)
 
 Lambda::Lambda(std::function<Tensor(const Tensor&)> function, std::string name)
     : function_(std::move(function)), name_(std::move(name)) {
-  FIRN_CHECK(function_, "Lambda", "give a function of a tensor", "the function is empty");
+  require_function("Lambda", function_, "give a function of a tensor");
 }
 Tensor Lambda::forward(const Tensor& x) { return function_(x); }
 

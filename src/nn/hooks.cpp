@@ -44,8 +44,8 @@ void Module::require_seen_calls(const char* op) const {
 HookId Module::add_forward_pre_hook(ForwardPreHook hook) try {
   detail::require_members("Module::add_forward_pre_hook", *this);
   require_seen_calls("Module::add_forward_pre_hook");
-  FIRN_CHECK(hook, "Module::add_forward_pre_hook", "give a function of the module and its inputs",
-             "the hook is empty");
+  require_function("Module::add_forward_pre_hook", hook,
+                   "give a function of the module and its inputs", "the hook");
   about_to_set();
   return hooks_.add(std::move(hook));
 }
@@ -53,8 +53,8 @@ FIRN_OUT_OF_MEMORY("Module::add_forward_pre_hook")
 HookId Module::add_forward_hook(ForwardHook hook) try {
   detail::require_members("Module::add_forward_hook", *this);
   require_seen_calls("Module::add_forward_hook");
-  FIRN_CHECK(hook, "Module::add_forward_hook",
-             "give a function of the module, its inputs and its outputs", "the hook is empty");
+  require_function("Module::add_forward_hook", hook,
+                   "give a function of the module, its inputs and its outputs", "the hook");
   about_to_set();
   return hooks_.add(std::move(hook));
 }

@@ -218,7 +218,7 @@ void Module::set_autocast(std::optional<DType> dtype) {
 
 void Module::apply(const std::function<void(Module&)>& fn) try {
   require_members("Module::apply", *this);
-  FIRN_CHECK(fn, "Module::apply", "give a function of a Module&", "the function is empty");
+  require_function("Module::apply", fn, "give a function of a Module&");
   const std::vector<TreeModule> tree = tree_of(*this);
   std::vector<Module*> open;  // modules whose sub-modules are being visited
   for (const TreeModule& m : tree) {

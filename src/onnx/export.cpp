@@ -115,7 +115,7 @@ Model model_of(const Function& f, const std::vector<Tensor>& inputs,
 void export_onnx(const std::string& path, const Function& f, const std::vector<Tensor>& inputs,
                  const OnnxOptions& options) try {
   refuse_dry_run(kExport);
-  FIRN_CHECK(f, kExport, "give a function of the inputs", "the function is empty");
+  require_function(kExport, f, "give a function of the inputs");
   for (const Tensor& x : inputs) {
     require_defined(kExport, x);
     onnx_dtype(x.dtype());

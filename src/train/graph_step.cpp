@@ -39,7 +39,7 @@ struct Step::Impl {
 Step::Step(Device device, std::function<void()> work, std::function<std::int64_t()> variant) try
     : impl_(std::make_unique<Impl>()) {
   require_device("graph", device);
-  FIRN_CHECK(work, "graph", "give the work of a step", "the function of graph::Step is empty");
+  require_function("graph", work, "give the work of a step", "the function of graph::Step");
   impl_->device = device;
   impl_->work = std::move(work);
   impl_->variant = std::move(variant);

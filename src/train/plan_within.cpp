@@ -31,8 +31,7 @@ std::string to_string(const BatchPlan& plan) {
 BatchPlan plan_within(std::size_t budget, Optimizer& optimizer, nn::Module& net,
                       std::int64_t samples, const LossOf& loss, const PlanOptions& options) try {
   FIRN_CHECK(samples >= 1, kOp, "give 1 or more", "a batch of {} samples", samples);
-  FIRN_CHECK(loss, kOp, "give a function that computes the loss of samples [first, last)",
-             "the function is empty");
+  require_function(kOp, loss, "give a function that computes the loss of samples [first, last)");
   FIRN_CHECK(options.least_micro_batch >= 1, kOp, "1 is the least", "micro-batches of {} samples",
              options.least_micro_batch);
   require_no_cycle(optimizer, "plan_within()");

@@ -292,7 +292,7 @@ TEST_CASE("numbers that make no schedule are refused") {
   refused([] { optim::cyclic(0, 1, 5, {.per_cycle = 1e200}); }, "[cyclic]", "per_cycle is 1e+200");
   refused([] { optim::lambda_schedule([](std::int64_t) { return 1.0; }, std::int64_t{1} << 40); },
           "[lambda_schedule]", "more than 2^24");
-  refused([] { optim::lambda_schedule({}, 5); }, "[lambda_schedule]", "there is no function");
+  refused([] { optim::lambda_schedule({}, 5); }, "[lambda_schedule]", "the function is empty");
   refused([] { optim::lambda_schedule([](std::int64_t) { return 1.0; }, 0); }, "[lambda_schedule]",
           "steps is 0");
   refused([] { optim::lambda_schedule([](std::int64_t i) { return 2.0 - double(i); }, 5); },

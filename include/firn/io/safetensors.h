@@ -94,13 +94,18 @@ class Rename {
   Rename() = default;
   /// Maps by the list; a name that is not in it does not change.
   Rename(std::initializer_list<std::pair<std::string, std::string>> pairs) : pairs_(pairs) {}
+  /// Maps by a function. Throws Error if it is an empty std::function or a null pointer.
   template <class F>
   requires std::is_invocable_r_v<std::string, F&, const std::string&> Rename(F function)  // NOLINT
-      : function_(std::move(function)) {}
+      : function_(std::move(function)) {
+    require_function();
+  }
   /// Returns the name in the module, or an empty name if the tensor is left out.
   std::string operator()(const std::string& name) const;
 
  private:
+  void require_function() const;
+
   std::vector<std::pair<std::string, std::string>> pairs_;
   std::function<std::string(const std::string&)> function_;
 };

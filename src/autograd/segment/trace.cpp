@@ -307,6 +307,10 @@ struct detail::CheckpointScope::Impl {
   std::optional<Trace> trace;
 };
 
+void detail::refuse_empty_function() {
+  fail("checkpoint", "give a function of the inputs", "the function is empty");
+}
+
 detail::CheckpointScope::CheckpointScope(const CheckpointOptions& options,
                                          std::function<void()> again) try
     : impl_(std::make_shared<Impl>()) {

@@ -301,6 +301,7 @@ void read_csv_pieces(const std::string& path, std::int64_t rows,
                      const std::function<void(const CsvTable&)>& fn,
                      const CsvOptions& options) try {
   constexpr const char* kPieces = "read_csv_pieces";
+  require_function(kPieces, fn, "give a function of a table");
   FIRN_CHECK(rows >= 1, kPieces, "1 row or more", "a piece cannot have {} rows", rows);
   check_separator(kPieces, options.separator);
   CsvReader reader(kPieces, path, options.separator);

@@ -93,7 +93,7 @@ struct RecomputedStatistics::State {
 
 RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()>& passes) try
     : state_(std::make_shared<State>()) {
-  FIRN_CHECK(passes, kOp, "give a function that calls the module", "the function is empty");
+  require_function(kOp, passes, "give a function that calls the module");
   detail::require_members(kOp, m);
   State& s = *state_;
   for (const NamedModule& n : m.named_modules()) {

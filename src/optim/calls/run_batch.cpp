@@ -17,8 +17,8 @@ namespace {
 void require_batch(const std::string& op, std::int64_t samples, const LossOf& loss) {
   FIRN_CHECK(samples >= 1, op, "give the number of samples of all ranks, 1 or more",
              "a batch of {} samples", samples);
-  FIRN_CHECK(loss, op, "give a function that computes the loss of samples [first, last)",
-             "the function of run_batch() is empty");
+  require_function(op, loss, "give a function that computes the loss of samples [first, last)",
+                   "the function of run_batch()");
 }
 
 /// Checks that in exact mode a micro-batch consists of whole chunks.

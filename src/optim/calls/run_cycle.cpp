@@ -30,8 +30,8 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   const auto call = [&] {
     FIRN_CHECK(micro_steps >= 1, op, "give the number of micro-batches, 1 or more",
                "{} micro-steps make no cycle", micro_steps);
-    FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
-               "the function of run_cycle() is empty");
+    require_function(op, micro_batch, "give a function that computes a micro-batch's loss",
+                     "the function of run_cycle()");
     const OthersScope others(impl, [&] { return micro_batch(micro_steps - 1); });
     const MakerScope maker(impl, "run_cycle()");
     return impl.run_cycle(micro_steps, [&](std::int64_t i) { impl.add_loss(micro_batch(i)); });

@@ -222,7 +222,7 @@ Schedule cyclic(double base, double max, std::int64_t half, const CyclicOptions&
 Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::int64_t steps,
                          double tolerance) {
   constexpr const char* kOp = "lambda_schedule";
-  FIRN_CHECK(rate != nullptr, kOp, "give a function of the step", "there is no function");
+  require_function(kOp, rate, "give a function of the step");
   require_steps(kOp, "steps", steps);
   FIRN_CHECK(steps <= std::int64_t{1} << 24, kOp, "call set_lr() before each step",
              "steps is {}, more than 2^24", steps);

@@ -38,8 +38,7 @@ Accumulate::Accumulate(std::vector<std::pair<std::int64_t, std::int64_t>> by_epo
 }
 
 void Accumulate::require_function() const {
-  FIRN_CHECK(of_epoch_, "Accumulate", "give a function of the epoch, or a number",
-             "the function is empty");
+  firn::require_function("Accumulate", of_epoch_, "give a function of the epoch, or a number");
 }
 
 std::int64_t Accumulate::at(std::int64_t epoch) const {

@@ -19,7 +19,7 @@ bool is_taken(const std::string& name) {
 }
 
 void check(const CustomOptions& o) {
-  FIRN_CHECK(o.update, kName, "set CustomOptions::update", "there is no function of the update");
+  require_function(kName, o.update, "set CustomOptions::update", "the function of the update");
   for (std::size_t i = 0; i < o.states.size(); ++i) {
     const std::string& name = o.states[i].name;
     FIRN_CHECK(!name.empty() && name.find('.') == std::string::npos && !is_taken(name), kName,

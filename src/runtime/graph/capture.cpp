@@ -31,12 +31,14 @@ void refuse_capture(const char* op, Device device, const char* why) {
 }
 
 void on_replay(Device device, std::function<void()> effect) {
+  require_function("on_replay", effect, "give the effect that a replay repeats");
   if constexpr (kHasCuda) {
     if (CapturedGraph* captured = capture_on(device)) captured->add_effect(std::move(effect));
   }
 }
 
 void on_abandon(Device device, std::function<void()> rollback) {
+  require_function("on_abandon", rollback, "give a function that takes the effect back");
   if constexpr (kHasCuda) {
     if (CapturedGraph* captured = capture_on(device)) captured->add_undo(std::move(rollback));
   }

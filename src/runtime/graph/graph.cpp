@@ -26,7 +26,7 @@ Graph& Graph::operator=(Graph&&) noexcept = default;
 
 Graph Graph::capture(Device device, std::function<void()> work) {
   require_device("graph", device);
-  FIRN_CHECK(work, "graph", "give the work to capture", "the function of Graph::capture is empty");
+  require_function("graph", work, "give the work to capture", "the function of Graph::capture");
   Graph g;
   g.impl_ = std::make_shared<Impl>();
   if constexpr (kHasCuda) {

@@ -88,6 +88,7 @@ MemoryReserve& MemoryReserve::operator=(MemoryReserve&& other) noexcept = defaul
 
 MemoryReserve::MemoryReserve(const std::function<void()>& work, Device device, Owner owner) try {
   require_named("MemoryReserve", "Owner", owner, Owner::data);
+  require_function("MemoryReserve", work, "give the work that it serves");
   MemoryReserve measured;
   measured.pool_ = Ref<memory::ReservePool>(new memory::ReservePool(device));
   const auto measure = [&] {

@@ -83,6 +83,7 @@ std::uint32_t runtime::plan_number() noexcept {
 }
 
 void runtime::at_dry_end(const void* what, std::function<void()> put_back) try {
+  require_function("at_dry_end", put_back, "give a function that puts the change back");
   if (thread_context.plan) thread_context.plan->at_end(what, std::move(put_back));
 }
 FIRN_OUT_OF_MEMORY("plan_memory")
@@ -95,7 +96,7 @@ bool runtime::at_end_of_plan(std::shared_ptr<AfterPlan> end) noexcept {
 
 MemoryPlan plan_memory(const std::function<void()>& step, Device device) try {
   require_device("plan_memory", device);
-  FIRN_CHECK(step, "plan_memory", "give a function", "the step is empty");
+  require_function("plan_memory", step, "give a function", "the step");
   MemoryPlan plan;
   // Outer points would copy values that were not computed, and put those back later.
   const memory::SilentRollback silence;

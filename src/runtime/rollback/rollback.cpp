@@ -107,6 +107,8 @@ class RollbackSeam {
     for (const Point* p = innermost(); p; p = p->outer) lacking = lacking || p->lacks(thing);
     if (!lacking) return;
     const auto put_back = std::make_shared<const runtime::PutBack>(save());
+    require_function("before_change", put_back->put_back, "return one that puts the thing back",
+                     "the function that save() returns");
     for (Point* p = innermost(); p; p = p->outer) {
       if (!p->lacks(thing)) continue;
       p->changes.push_back({thing, put_back});
@@ -266,6 +268,7 @@ void begin_points_anew() noexcept {
 }
 
 void before_change(Rollback kind, const void* what, const std::function<PutBack()>& save) try {
+  require_function("before_change", save, "give a function that returns how to put the thing back");
   if (RollbackSeam::wanted()) [[unlikely]]
     RollbackSeam::before_change({kind, what}, save);
 }

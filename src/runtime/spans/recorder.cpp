@@ -331,7 +331,7 @@ void end_operation(const char* op) noexcept {
 }
 
 void note_counter(const char* name, std::function<double()> value) noexcept {
-  if (!recording_spans()) return;
+  if (!recording_spans() || !value) return;
   Session& s = session();
   const std::uint64_t time = now();
   const std::lock_guard lock(s.mutex);

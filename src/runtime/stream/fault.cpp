@@ -56,6 +56,7 @@ void call_checks(Device device) {
 namespace runtime {
 
 WaitCheck::WaitCheck(Device device, std::function<void()> check) {
+  require_function("WaitCheck", check, "give a function that throws if the work has failed");
   const std::lock_guard lock(checks().mutex);
   checks().all[this] = {device, std::move(check)};
   checks().any.store(true, std::memory_order_relaxed);

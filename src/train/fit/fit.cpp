@@ -68,7 +68,7 @@ FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const Fi
 
 FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
               const LossFunction& loss, const FitOptions& options) try {
-  FIRN_CHECK(loss, kOp, "give a function of a batch", "there is no loss");
+  require_function(kOp, loss, "give a function of output and target", "the loss");
   const bool exact = optim::options_of(optimizer).exact.chunk > 0;
   const bool sharded = optim::weights_sharded(optimizer);
   FIRN_CHECK(options.micro_batch || (!exact && !sharded), kOp,
@@ -114,7 +114,7 @@ FIRN_OUT_OF_MEMORY(kOp)
 FitReport fit(const Parts& parts, data::Loader& loader,
               const std::function<void(const data::LoaderBatch&)>& step,
               const FitOptions& options) try {
-  FIRN_CHECK(step, kOp, "give a function of a batch", "there is no step");
+  require_function(kOp, step, "give a function of a batch", "the step");
   check_own_step(options);
   LoaderFeed feed(loader, step);
   return fit_with(parts, feed, {}, options, loader.options().group);
@@ -123,7 +123,7 @@ FIRN_OUT_OF_MEMORY(kOp)
 
 FitReport fit(const Parts& parts, data::ResidentBatches& batches, const std::function<void()>& step,
               const FitOptions& options) try {
-  FIRN_CHECK(step, kOp, "give a function of a batch", "there is no step");
+  require_function(kOp, step, "give a function of a batch", "the step");
   check_own_step(options);
   ResidentFeed feed(batches, step);
   return fit_with(parts, feed, {}, options, {});
