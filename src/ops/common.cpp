@@ -1,6 +1,7 @@
 #include "ops/common.h"
 
 #include <cmath>
+#include <typeinfo>
 
 #include "kernels/reduce.h"
 
@@ -83,6 +84,20 @@ void require_index(const char* op, const Tensor& t, bool allow_u8) {
   FIRN_CHECK(t.dtype() == i64 || t.dtype() == i32 || (allow_u8 && t.dtype() == u8), op,
              "cast it: x.to(firn::i64)", "an index is i64 or i32{}, got {}",
              allow_u8 ? " or u8" : "", describe(t));
+}
+
+bool broadcasts_to(const Shape& from, const Shape& to) noexcept {
+  bool fits = from.size() <= to.size();
+  for (int i = 1; fits && i <= from.size(); ++i) {
+    const std::int64_t n = from[from.size() - i];
+    fits = n == 1 || n == to[to.size() - i];
+  }
+  return fits;
+}
+
+void fail_as(const char* op, const Error& error) {
+  if (error.op() == op || typeid(error) != typeid(Error)) throw;
+  throw Error(op, error.message(), error.hint());
 }
 
 void accumulate_broadcast(Backward& b, int i, const Tensor& contribution) {

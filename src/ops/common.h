@@ -79,6 +79,12 @@ void require_floating(const char* op, const Tensor& t);
 /// Throws if t is undefined or not i64 or i32 (or u8, if `allow_u8`).
 void require_index(const char* op, const Tensor& t, bool allow_u8 = false);
 
+/// Returns true if `from` can be repeated to `to`, which stays as it is.
+bool broadcasts_to(const Shape& from, const Shape& to) noexcept;
+
+/// Throws the error that is being handled, in the name of `op` if it is another operation's.
+[[noreturn]] void fail_as(const char* op, const Error& error);
+
 /// Returns compute(operands), with 16-bit operands in f32 and the result rounded. An op made of
 /// several ops uses it, since each of these would round. Operands have one dtype. Under autocast
 /// those several choose their dtypes.
@@ -102,3 +108,10 @@ Shape padded_shape(const char* op, const Tensor& x, const Axes& before, const Ax
 void accumulate_broadcast(Backward& b, int i, const Tensor& contribution);
 
 }  // namespace firn::ops
+
+/// Ends a function whose body is a try block, for an operation that is made of others: their errors
+/// name the operation that was called.
+#define FIRN_AS_OP(op)                       \
+  catch (const ::firn::Error& error_of_op) { \
+    ::firn::ops::fail_as(op, error_of_op);   \
+  }

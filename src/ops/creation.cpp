@@ -33,19 +33,23 @@ Tensor ones(const Shape& shape, const TensorOptions& options) {
 }
 
 Tensor empty_like(const Tensor& x) {
+  require_defined("empty_like", x);
   return empty(x.shape(), x.dtype(), x.device(), format_of(x.shape(), x.strides()));
 }
 Tensor zeros_like(const Tensor& x) {
+  require_defined("zeros_like", x);
   Tensor t = empty_like(x);
   zero_bytes(t.impl()->data(), t.device(), t.bytes());
   return t;
 }
 Tensor full_like(const Tensor& x, double value) {
+  require_defined("full_like", x);
   return filled(
       "full_like", x.shape(), value,
       {.dtype = x.dtype(), .device = x.device(), .format = format_of(x.shape(), x.strides())});
 }
 Tensor ones_like(const Tensor& x) {
+  require_defined("ones_like", x);
   Tensor t = empty_like(x);
   kernels::fill(t.mutable_view(), 1, stream_of(t));
   ended("ones_like");

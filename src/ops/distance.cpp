@@ -67,7 +67,7 @@ Tensor normalize(const Tensor& x, std::int64_t axis, double eps) {
   return cast(wide / clamp(norm(wide, a, true), eps, INFINITY), x.dtype());
 }
 
-Tensor pairwise_distance(const Tensor& a, const Tensor& b, const DistanceOptions& options) {
+Tensor pairwise_distance(const Tensor& a, const Tensor& b, const DistanceOptions& options) try {
   constexpr const char* kOp = "pairwise_distance";
   const auto [x, y, dtype] = as_pair(kOp, a, b);
   const auto& [p, eps, keepdims] = options;
@@ -82,5 +82,6 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, const DistanceOptions
   };
   return cast(distance(), dtype);
 }
+FIRN_AS_OP("pairwise_distance")
 
 }  // namespace firn

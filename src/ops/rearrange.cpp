@@ -103,10 +103,8 @@ Tensor movedim(const Tensor& x, const Axes& from, const Axes& to) {
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   require_defined("broadcast_to", x);
-  bool fits = x.rank() <= shape.size();
+  bool fits = broadcasts_to(x.shape(), shape);
   for (int i = 0; i < shape.size(); ++i) fits = fits && shape[i] >= 0;
-  for (int i = 1; fits && i <= x.rank(); ++i)
-    fits = x.size(-i) == 1 || x.size(-i) == shape[shape.size() - i];
   FIRN_CHECK(fits, "broadcast_to", "sizes agree from the last axis on, or are 1", "{} to shape {}",
              describe(x), shape);
   return expand(x, shape);
@@ -252,12 +250,13 @@ Tensor repeat(const Tensor& x, const Shape& counts) {
   return y.impl() == x.impl() || result == x.shape() ? clone(x) : y;
 }
 
-Tensor tile(const Tensor& x, const Shape& counts) {
+Tensor tile(const Tensor& x, const Shape& counts) try {
   require_defined("tile", x);
   Shape all = counts;
   while (all.size() < x.rank()) all.insert(0, 1);
   return repeat(x, all);
 }
+FIRN_AS_OP("tile")
 
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, std::int64_t axis) {
   require_defined("repeat_interleave", x);
@@ -342,7 +341,7 @@ const char* to_string(PadMode mode) noexcept {
   }
 }
 
-Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode) {
+Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode) try {
   require_named("pad", "PadMode", mode, PadMode::circular);
   if (mode == PadMode::constant) return pad(x, before, after, 0.0);
   const Shape shape = padded_shape("pad", x, before, after);
@@ -387,6 +386,7 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode)
     if (i <= first || i > last) rows.push_back(i == first ? step : x.size(i));
   return reshape(index_select(reshape(x, rows), first, flatten(index)), shape);
 }
+FIRN_AS_OP("pad")
 
 Tensor pixel_shuffle(const Tensor& x, std::int64_t r) {
   constexpr const char* kOp = "pixel_shuffle";

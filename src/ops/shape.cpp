@@ -104,13 +104,18 @@ Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis)
   const std::span<const Tensor> parts = promoted.empty() ? operands : promoted;
   const Tensor& first = parts[0];
   require_defined(op, first);
+  FIRN_CHECK(first.rank() > 0, op, "stack() makes a new axis", "{} has no axis to join along",
+             describe(first));
   const int a = normalize_axis(op, axis, first.rank());
   Shape shape = first.shape();
   shape[a] = 0;
   for (const Tensor& p : parts) {
     require_same(op, first, p);
+    FIRN_CHECK(p.rank() == first.rank(), op, "unsqueeze() the one with fewer axes",
+               "{} and {} have {} and {} axes", describe(first), describe(p), first.rank(),
+               p.rank());
     Shape off_axis = p.shape();
-    if (off_axis.size() == shape.size()) off_axis[a] = first.shape()[a];
+    off_axis[a] = first.shape()[a];
     FIRN_CHECK(off_axis == first.shape(), op, "shapes must agree off the axis",
                "{} and {} on axis {}", describe(first), describe(p), axis);
     shape[a] = checked_sum(op, shape[a], p.shape()[a]);
@@ -366,7 +371,7 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t axis) try {
 }
 FIRN_OUT_OF_MEMORY("stack")
 
-Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value) {
+Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value) try {
   const Shape shape = padded_shape("pad", x, before, after);
   const auto inside = [before](const Tensor& t, const Shape& inner) {
     std::int64_t offset = 0;
@@ -387,5 +392,6 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value)
                    b.add(0, part);
                  }));
 }
+FIRN_AS_OP("pad")
 
 }  // namespace firn

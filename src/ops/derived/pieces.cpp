@@ -14,7 +14,7 @@ namespace {
 
 /// Joins the parts along `axis`, each as `seen` shows it.
 template <class Fn>
-Tensor joined(const char* op, std::span<const Tensor> parts, std::int64_t axis, Fn&& seen) {
+Tensor joined(const char* op, std::span<const Tensor> parts, std::int64_t axis, Fn&& seen) try {
   std::vector<Tensor> out;
   for (const Tensor& part : parts) {
     require_defined(op, part);
@@ -22,6 +22,7 @@ Tensor joined(const char* op, std::span<const Tensor> parts, std::int64_t axis, 
   }
   return cat(out, axis);
 }
+FIRN_AS_OP(op)
 
 Tensor as_row(const Tensor& t) {
   const Tensor list = t.rank() == 0 ? unsqueeze(t, 0) : t;
@@ -127,7 +128,8 @@ Tensor unflatten(const Tensor& x, std::int64_t axis, const Shape& sizes) {
   return reshape(x, shape);
 }
 
-Tensor diag_embed(const Tensor& x, std::int64_t offset, std::int64_t first, std::int64_t second) {
+Tensor diag_embed(const Tensor& x, std::int64_t offset, std::int64_t first,
+                  std::int64_t second) try {
   constexpr const char* kOp = "diag_embed";
   require_defined(kOp, x);
   FIRN_CHECK(x.rank() >= 1, kOp, "unsqueeze it", "{} has no axis for the diagonal", describe(x));
@@ -143,5 +145,6 @@ Tensor diag_embed(const Tensor& x, std::int64_t offset, std::int64_t first, std:
   checked_elements(kOp, shape);
   return diagonal_scatter(expand(zeros({}, x.dtype(), x.device()), shape), x, offset, a, b);
 }
+FIRN_AS_OP("diag_embed")
 
 }  // namespace firn

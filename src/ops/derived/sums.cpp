@@ -27,12 +27,13 @@ int own_axis(const char* op, const Tensor& x, std::int64_t axis) {
 
 }  // namespace
 
-Tensor trace(const Tensor& x) {
+Tensor trace(const Tensor& x) try {
   require_defined("trace", x);
   FIRN_CHECK(x.rank() == 2, "trace", "sum(diagonal(x, 0, -2, -1), -1) takes batches",
              "{} is no matrix", describe(x));
   return sum(diagonal(x));
 }
+FIRN_AS_OP("trace")
 
 Tensor diff(const Tensor& x, std::int64_t times, std::int64_t axis) {
   const int a = own_axis("diff", x, axis);
@@ -48,18 +49,20 @@ Tensor diff(const Tensor& x, std::int64_t times, std::int64_t axis) {
       x);
 }
 
-Tensor nansum(const Tensor& x, const Axes& axes, bool keepdims) {
+Tensor nansum(const Tensor& x, const Axes& axes, bool keepdims) try {
   require_floating("nansum", x);
   return sum(where(isnan(x), 0, x), axes, keepdims);
 }
+FIRN_AS_OP("nansum")
 
-Tensor nanmean(const Tensor& x, const Axes& axes, bool keepdims) {
+Tensor nanmean(const Tensor& x, const Axes& axes, bool keepdims) try {
   require_floating("nanmean", x);
   const Tensor there = logical_not(isnan(x.detach()));
   const Tensor count = sum(cast(there, compute_dtype(x.dtype())), axes, keepdims);
   return cast(div(sum(where(there, cast(x, compute_dtype(x.dtype())), 0), axes, keepdims), count),
               x.dtype());
 }
+FIRN_AS_OP("nanmean")
 
 Tensor trapezoid(const Tensor& y, double step, std::int64_t axis) {
   const int a = own_axis("trapezoid", y, axis);
@@ -82,10 +85,9 @@ Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t axis) {
     shape[a] = x.numel();
     at = reshape(x, shape);
   }
-  FIRN_CHECK(broadcast_shapes(kOp, y.shape(), at.shape()) == y.shape() && at.rank() == y.rank() &&
-                 at.size(a) == y.size(a),
-             kOp, "one place for each sample", "x {} for y {} along axis {}", describe(x),
-             describe(y), a);
+  FIRN_CHECK(
+      broadcasts_to(at.shape(), y.shape()) && at.rank() == y.rank() && at.size(a) == y.size(a), kOp,
+      "one place for each sample", "x {} for y {} along axis {}", describe(x), describe(y), a);
   return rounded_once(
       [&](const Tensor& t, const Tensor& places) {
         const Tensor twice = add(after_first(t, a), before_last(t, a));
@@ -114,7 +116,7 @@ Tensor cov(const Tensor& x, std::int64_t correction) {
       x);
 }
 
-Tensor corrcoef(const Tensor& x) {
+Tensor corrcoef(const Tensor& x) try {
   require_floating("corrcoef", x);
   return rounded_once(
       [](const Tensor& t) {
@@ -125,8 +127,9 @@ Tensor corrcoef(const Tensor& x) {
       },
       x);
 }
+FIRN_AS_OP("corrcoef")
 
-Tensor kron(const Tensor& a, const Tensor& b) {
+Tensor kron(const Tensor& a, const Tensor& b) try {
   constexpr const char* kOp = "kron";
   require_factors(kOp, a, b);
   const int rank = std::max(a.rank(), b.rank());
@@ -141,8 +144,9 @@ Tensor kron(const Tensor& a, const Tensor& b) {
   }
   return reshape(mul(reshape(a, of_a), reshape(b, of_b)), shape);
 }
+FIRN_AS_OP("kron")
 
-Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
+Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) try {
   constexpr const char* kOp = "isclose";
   require_same(kOp, a, b, false);
   FIRN_CHECK(options.rtol >= 0 && options.atol >= 0, kOp, "tolerances are 0 or more",
@@ -160,11 +164,13 @@ Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
   const Tensor near = logical_and(isfinite(sub(p, q)), le(abs(sub(p, q)), bound));
   return logical_or(close, near);
 }
+FIRN_AS_OP("isclose")
 
-bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
+bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options) try {
   const Tensor close = isclose(a, b, options);
   return close.numel() == 0 || all(close).item() != 0;
 }
+FIRN_AS_OP("allclose")
 
 bool equal(const Tensor& a, const Tensor& b) {
   require_same("equal", a, b, false);

@@ -17,8 +17,10 @@ struct Indexed {
   Shape shape;
 
   Indexed(const char* op, const Tensor& x, const std::vector<Tensor>& indices) {
-    FIRN_CHECK(static_cast<int>(indices.size()) <= x.rank(), op, "one index for each axis",
-               "{} indices for {}", indices.size(), describe(x));
+    FIRN_CHECK(static_cast<int>(indices.size()) <= x.rank(), op,
+               x.rank() == 0 ? "a scalar has no axis: unsqueeze() it"
+                             : "one index for each axis; a mask stands for all of its axes",
+               "indices for {} axes of {}", indices.size(), describe(x));
     for (int i = 0; i < x.rank(); ++i) {
       const auto at = static_cast<std::size_t>(i);
       if (at >= indices.size() || !indices[at].defined()) {
@@ -186,9 +188,8 @@ Tensor index_put(const Tensor& x, const IndexList& list, const Tensor& values, b
     }
   }
   const Arrangement a(kOp, x, list);
-  FIRN_CHECK(broadcast_shapes(kOp, a.whole, values.shape()) == a.whole, kOp,
-             "the values broadcast to what is written", "values {} for {}: expected shape {}",
-             describe(values), describe(x), a.whole);
+  FIRN_CHECK(broadcasts_to(values.shape(), a.whole), kOp, "the values broadcast to what is written",
+             "values {} for {}: expected shape {}", describe(values), describe(x), a.whole);
   const Tensor lines =
       reshape(permute(expand(values, a.whole), a.to_front), {a.at.numel(), a.merged[1]});
   return a.back(write(kOp, a.rows_of(x), a.at, lines, accumulate), x);

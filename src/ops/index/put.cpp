@@ -189,8 +189,9 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src) {
   require_same_device(kOp, x, mask);
   FIRN_CHECK(mask.dtype() == DType::boolean, kOp, "compare: gt(mask, 0)",
              "the mask is bool, got {}", describe(mask));
-  FIRN_CHECK(broadcast_shapes(kOp, x.shape(), mask.shape()) == x.shape(), kOp, "expand x",
-             "the mask {} does not broadcast to {}", describe(mask), describe(x));
+  FIRN_CHECK(broadcasts_to(mask.shape(), x.shape()), kOp,
+             "the mask has x's shape, or expands to it", "the mask {} does not broadcast to {}",
+             describe(mask), describe(x));
   const Tensor held = expand(mask, x.shape());
   if (src.numel() == 0) {
     FIRN_CHECK(x.numel() == 0 || runtime::dry_run() || any(held).item() == 0, kOp,
@@ -242,7 +243,7 @@ Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std:
 }
 
 Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset, std::int64_t first,
-                        std::int64_t second) {
+                        std::int64_t second) try {
   constexpr const char* kOp = "diagonal_scatter";
   require_computed(kOp, x);
   require_same(kOp, x, src, false);
@@ -260,5 +261,6 @@ Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset,
   const Tensor y = reshape(put_at(kOp, at.x, at.index, at.src, at.axis), last.shape());
   return movedim(y, {-2, -1}, {first, second});
 }
+FIRN_AS_OP("diagonal_scatter")
 
 }  // namespace firn

@@ -92,12 +92,13 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
   return out;
 }
 
-Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right) {
+Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right) try {
   require_defined("bucketize", boundaries);
   FIRN_CHECK(boundaries.rank() == 1, "bucketize", "searchsorted() takes lines",
              "the boundaries {} are no list", describe(boundaries));
   return searchsorted(boundaries, x, right);
 }
+FIRN_AS_OP("bucketize")
 
 Tensor bincount(const Tensor& x, const BincountOptions& options) {
   require_index("bincount", x, true);

@@ -48,14 +48,14 @@ Tensor dotted(const Tensor& a, const Tensor& b, const Axes& axes_a, const Axes& 
 
 /// beta c + alpha a b.
 Tensor added(const char* op, const Tensor& c, const Tensor& a, const Tensor& b,
-             const AddmmOptions& options) {
+             const AddmmOptions& options) try {
   require_defined(op, c);
   Shape shape = a.shape();
   shape.back() = b.size(-1);
-  bool fits = c.rank() <= shape.size();
-  for (int i = 1; fits && i <= c.rank(); ++i)
-    fits = c.size(-i) == 1 || c.size(-i) == shape[shape.size() - i];
-  FIRN_CHECK(fits, op, "c broadcasts to the product", "c {} to shape {}", describe(c), shape);
+  FIRN_CHECK(a.size(-1) == b.size(-2), op, "transpose one of them",
+             "inner sizes differ: a {}, b {}", describe(a), describe(b));
+  FIRN_CHECK(broadcasts_to(c.shape(), shape), op, "c broadcasts to the product", "c {} to shape {}",
+             describe(c), shape);
   require_factors(op, a, c);
   Tensor y = matmul(a, b);
   if (options.alpha != 1) y = mul(y, options.alpha);
@@ -63,6 +63,7 @@ Tensor added(const char* op, const Tensor& c, const Tensor& a, const Tensor& b,
   const Tensor scaled = options.beta == 1 ? c : mul(c, options.beta);
   return add(autocast_on() ? cast(scaled, y.dtype()) : scaled, y);
 }
+FIRN_AS_OP(op)
 
 /// Throws unless the shapes are [batch, m, k] and [batch, k, n].
 void require_batches(const char* op, const Tensor& a, const Tensor& b) {
@@ -106,20 +107,22 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Axes& axes_a, const Axe
   return dotted(a, b, of_a, of_b);
 }
 
-Tensor outer(const Tensor& a, const Tensor& b) {
+Tensor outer(const Tensor& a, const Tensor& b) try {
   require_rank_of("outer", a, 1, "flatten it, or call tensordot(a, b, 0)");
   require_rank_of("outer", b, 1, "flatten it, or call tensordot(a, b, 0)");
   require_computed("outer", a);
   return mul(unsqueeze(a, 1), b);
 }
+FIRN_AS_OP("outer")
 
-Tensor dot(const Tensor& a, const Tensor& b) {
+Tensor dot(const Tensor& a, const Tensor& b) try {
   require_rank_of("dot", a, 1, "vecdot() takes any number of axes");
   require_rank_of("dot", b, 1, "vecdot() takes any number of axes");
   FIRN_CHECK(a.numel() == b.numel(), "dot", "both have one size", "{} and {}", describe(a),
              describe(b));
   return matmul(a, b);
 }
+FIRN_AS_OP("dot")
 
 Tensor vecdot(const Tensor& a, const Tensor& b, std::int64_t axis) {
   require_floating("vecdot", a);
@@ -154,7 +157,7 @@ Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOpt
   return added("baddbmm", c, a, b, options);
 }
 
-Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias) {
+Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias) try {
   require_floating("bilinear", x1);
   require_factors("bilinear", x1, x2);
   require_factors("bilinear", x1, weight);
@@ -172,5 +175,6 @@ Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const 
   leading.push_back(out);
   return leading == y.shape() ? y : reshape(y, leading);
 }
+FIRN_AS_OP("bilinear")
 
 }  // namespace firn

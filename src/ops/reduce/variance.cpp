@@ -191,8 +191,9 @@ Tensor var(const Tensor& x, const Axes& axes, std::int64_t correction, bool keep
 Tensor std(const Tensor& x, const Axes& axes, std::int64_t correction, bool keepdims) {
   return spread_of("std", true, x, axes, correction, keepdims);
 }
-VarMean var_mean(const Tensor& x, const Axes& axes, std::int64_t correction, bool keepdims) {
+VarMean var_mean(const Tensor& x, const Axes& axes, std::int64_t correction, bool keepdims) try {
   return {var(x, axes, correction, keepdims), mean(x, axes, keepdims)};
 }
+FIRN_AS_OP("var_mean")
 
 }  // namespace firn

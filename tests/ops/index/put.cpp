@@ -344,7 +344,7 @@ TEST_CASE("writing at positions refuses what does not fit") {
       },
       "[index_copy]", "expected shape [2, 3]");
   refused([&] { return index_fill(x, 0, list, zeros({2})); }, "[index_fill]", "has axes");
-  refused([&] { return index_put(x, {list}, zeros({4})); }, "[index_put]", "do not broadcast");
+  refused([&] { return index_put(x, {list}, zeros({4})); }, "[index_put]", "expected shape");
   refused(
       [&] {
         return index_put(x, {list}, zeros({1, 2, 3}));
