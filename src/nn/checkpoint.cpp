@@ -138,7 +138,9 @@ BlockCheckpoints checkpoint_within(Module& m, std::size_t budget, const std::fun
   }
   throw OutOfMemory(fmt::format("the step has a peak of {} bytes if {}, and the budget is {}",
                                 smallest, to_string(best), budget),
-                    smallest);
+                    smallest,
+                    "give a larger budget, or a step of fewer samples: optim::plan_within() plans "
+                    "both; with one sample, compute under Autocast or shard over ranks");
 }
 FIRN_OUT_OF_MEMORY("checkpoint_within")
 

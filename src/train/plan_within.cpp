@@ -53,7 +53,10 @@ BatchPlan plan_within(std::size_t budget, Optimizer& optimizer, nn::Module& net,
     }
     if (best.micro_batch > 0 || least == 1) break;
   }
-  if (best.micro_batch == 0) throw OutOfMemory(smallest.text, smallest.peak);
+  if (best.micro_batch == 0)
+    throw OutOfMemory(smallest.text, smallest.peak,
+                      "give a larger budget, compute under Autocast, keep states in 8 bits, or "
+                      "shard them over ranks (DistributeOptions::zero)");
   blocks.set(best.checkpoints);
   blocks.keep();
   return best;

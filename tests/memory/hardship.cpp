@@ -153,3 +153,42 @@ TEST_CASE("oom_transaction: an error says what would fit", "[host]") {
   CHECK_THAT(text, test::contains("micro-batches of") && test::contains("would fit") &&
                        test::contains("optim::plan_within()"));
 }
+
+TEST_CASE("oom_transaction: no smaller batch is advised where there is none", "[host]") {
+  Training t;
+  t.step(kSamples);
+  const auto text_of = [&](const auto& call) -> std::string {
+    release_cached_memory();
+    set_memory_limit(memory_stats().reserved + 1);
+    std::string text = "nothing was thrown";
+    try {
+      call();
+    } catch (const OutOfMemory& e) {
+      text = e.what();
+    }
+    set_memory_limit(0);
+    return text;
+  };
+  const auto one = [&](std::int64_t first, std::int64_t last) {
+    randn({1 << 20});
+    return t.loss(first, last);
+  };
+  for (const std::string& text :
+       {text_of([&] { t.opt.run_batch(1, 1, one); }),
+        text_of([&] { t.opt.run_batch(1, {.size = 1}, one); }),
+        text_of([&] { t.opt.run_batch(kSamples, {.size = 1}, one); }),
+        text_of([&] { t.opt.run_batch(1, {.size = 1, .halve_on_out_of_memory = false}, one); })}) {
+    INFO(text);
+    CHECK(text.find("smaller batch") == std::string::npos);
+    CHECK(text.find("optim::plan_within()") != std::string::npos);
+    CHECK(text.find("DistributeOptions::zero") != std::string::npos);
+  }
+  std::string text;
+  try {
+    nn::checkpoint_within(t.net, 1000, [&] { t.step(kSamples); });
+  } catch (const OutOfMemory& e) {
+    text = e.what();
+  }
+  CHECK_THAT(text,
+             test::contains("give a larger budget") && !test::contains("use a smaller batch"));
+}

@@ -20,6 +20,11 @@ using LossOf = std::function<Loss(std::int64_t first, std::int64_t last)>;
 StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
                         const LossOf& loss, const std::function<void(std::int64_t)>& between = {});
 
+/// Hint of an error that a smaller batch does not help.
+inline constexpr const char* kNoSmallerBatch =
+    "let blocks compute again (optim::plan_within()), compute under Autocast, keep states in 8 "
+    "bits, or shard them over ranks (DistributeOptions::zero)";
+
 /// Explains why a layer's micro-batches are not made smaller, and how to allow it.
 std::string refusal_to_split(const std::string& layer);
 

@@ -47,25 +47,27 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
                     "give a larger budget; optim::plan_within() also plans what to compute again");
 }
 
-/// Throws OutOfMemory again after the cycle was dropped, with advice on what would fit.
+/// Throws OutOfMemory again after the cycle was dropped, with advice on what would fit in place of
+/// micro-batches of `size`.
 [[noreturn]] void advise(Optimizer& optimizer, const std::string& op, Device device,
-                         std::int64_t samples, const MicroBatch& ask, const LossOf& loss,
-                         const OutOfMemory& e) {
-  std::string advice;
+                         std::int64_t samples, std::int64_t size, const MicroBatch& ask,
+                         const LossOf& loss, const OutOfMemory& e) {
+  std::string advice, hint = kNoSmallerBatch;
   try {
     const std::int64_t fits = planned_size(
         optimizer, op, device, samples,
         {.budget = memory_stats(device).limit, .split_statistics = ask.split_statistics}, loss);
     advice =
         fmt::format("micro-batches of {} would fit; MicroBatch::within(bytes) plans them", fits);
+    hint = "give that size, or release tensors that are not needed";
   } catch (const OutOfMemory& none) {
     advice = none.message();
   } catch (const Error&) {  // the step cannot be planned
-    throw OutOfMemory(e.message(), e.requested_bytes());
+    throw OutOfMemory(e.message(), e.requested_bytes(), size > 1 ? e.hint() : hint);
   }
   throw OutOfMemory(fmt::format("{}\n  {}; optim::plan_within() also plans what to compute again",
                                 e.message(), advice),
-                    e.requested_bytes());
+                    e.requested_bytes(), hint);
 }
 
 /// While alive, the cycle's report says how the batch was cut.
@@ -104,7 +106,7 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
     } catch (const OutOfMemory& e) {
       if (capturing || runtime::dry_run() || (chunk > 0 && !halve)) throw;
       if (!impl.extension->may_try_again()) throw;
-      if (!halve) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
+      if (!halve) advise(optimizer, op, impl.store.device(), samples, size, ask, loss, e);
       // In exact mode the ranks share one random stream, which the other ranks have not rolled
       // back.
       if (chunk > 0 && impl.extension->copies()) {
@@ -118,14 +120,14 @@ StepReport run_halving(Optimizer& optimizer, std::int64_t samples, const MicroBa
             fmt::format("{}\n  exact mode computes chunks of {} samples, and nothing smaller; "
                         "checkpoint() and more ranks take less memory",
                         e.message(), chunk),
-            e.requested_bytes());
+            e.requested_bytes(), kNoSmallerBatch);
       const bool refused = !coupling.layer.empty() && !ask.split_statistics;
       if (size == 1 || refused) impl.notes.split_size = begun;  // no size has worked
       impl.extension->agree_to_retry(size > 1 && !refused);
-      if (size == 1) advise(optimizer, op, impl.store.device(), samples, ask, loss, e);
+      if (size == 1) advise(optimizer, op, impl.store.device(), samples, size, ask, loss, e);
       if (refused)
         throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),
-                          e.requested_bytes());
+                          e.requested_bytes(), kNoSmallerBatch);
     }
     impl.notes.split_size = size - size / 2;
   }
@@ -147,7 +149,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
       return run_in_parts(*this, samples, micro_batch, loss);
     } catch (const OutOfMemory& e) {
       if (impl.hooks.capturing() || runtime::dry_run() || impl.options.exact.chunk > 0) throw;
-      advise(*this, op, impl.store.device(), samples, {}, loss, e);
+      advise(*this, op, impl.store.device(), samples, std::min(micro_batch, samples), {}, loss, e);
     }
   };
   return impl.extension->whole_call(std::ref(call));
