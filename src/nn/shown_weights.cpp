@@ -20,10 +20,24 @@ class Show final : public MemberVisitor {
     last_ = modes;
   }
   void buffer(std::string_view, Buffer&) override {}
-  void module(std::string_view, Module& m) override { m.visit_members(*this); }
+  void module(std::string_view, Module& m) override {
+    const Open here{&m, open_};
+    for (const Open* o = open_; o; o = o->outer)
+      if (o->module == &m) return;  // modules that std::shared_ptr holds may form a cycle
+    open_ = &here;
+    m.visit_members(*this);
+    open_ = here.outer;
+  }
 
  private:
+  /// A module that is being visited, and the one that holds it: a list that needs no memory.
+  struct Open {
+    const Module* module;
+    const Open* outer;
+  };
+
   bool averaged_;
+  const Open* open_ = nullptr;
   const autograd::WeightModes* last_ = nullptr;  ///< most models have one
 };
 

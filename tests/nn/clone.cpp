@@ -312,3 +312,45 @@ TEST_CASE("what cannot be cloned says so, and stays as it was") {
         std::string::npos);
   CHECK(hidden.fc->weight.impl() == weight);
 }
+
+namespace {
+
+struct Ring : nn::Module {
+  nn::Linear own{2, 2};
+  std::shared_ptr<Ring> next;
+  FIRN_MEMBERS(own, next)
+};
+
+}  // namespace
+
+TEST_CASE("a cycle of modules ends: its lists, its clone, and weights of a mode") {
+  Ring first;
+  const auto second = std::make_shared<Ring>(), third = std::make_shared<Ring>();
+  first.next = second;
+  second->next = third;
+  third->next = second;
+  optim::ScheduleFreeAdamW opt(first.parameters(), {.lr = 0.1});
+  CHECK(first.named_parameters().size() == 6);
+  first.eval();  // shows the averages of every call
+  CHECK(first.named_modules().size() == 6);
+  Ring copy = nn::clone(first);
+  CHECK(copy.named_modules().size() == 6);
+  CHECK_FALSE(copy.training());
+  // The cycle is one of the copies, each module once.
+  CHECK(copy.next != second);
+  CHECK(copy.next->next != third);
+  CHECK(copy.next->next->next == copy.next);
+  expect_separate(first, copy);
+  // A module that is held twice is cloned once.
+  third->next = nullptr;
+  Ring two;
+  two.next = second;
+  second->next = second;
+  Ring again = nn::clone(two);
+  CHECK(again.next->next == again.next);
+  CHECK(again.next != second);
+  CHECK(again.named_parameters().size() == 4);
+  second->next = nullptr;  // a cycle of std::shared_ptr is never freed
+  again.next->next = nullptr;
+  copy.next->next = nullptr;
+}
