@@ -40,7 +40,7 @@ EOF
 #!/bin/bash
 while (($#)); do [[ $1 == --output-log ]] && echo '100% tests passed' >"$2"; shift; done
 EOF
-  printf '#!/bin/bash\n' >"$work/bin/nvcc"
+  printf '#!/bin/bash\n' | tee "$work/bin/ccache" >"$work/bin/nvcc"
   printf '#!/bin/bash\nexit %s\n' "$([[ $1 == gpu ]] && echo 0 || echo 9)" >"$work/bin/nvidia-smi"
   chmod +x "$work/bin/"* "$work/tree/scripts/"*
   : >"$work/calls"
