@@ -566,13 +566,28 @@ TEST_CASE("where and axpby") {
 }
 
 TEST_CASE("elementwise results do not depend on the number of threads", "[host]") {
-  std::vector<float> x(200'003), one(x.size()), two(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  std::vector<float> x(100'003), z(x.size()), one(x.size()), more(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = 4 * std::sin(static_cast<float>(i));
+    z[i] = i % 97 == 0 ? 1e-7f : 3 * std::cos(static_cast<float>(3 * i));
+    if (i % 101 == 0) x[i] *= 1e30f;
+  }
   const int before = num_threads();
-  set_num_threads(1);
-  run::unary(UnaryOp::gelu, view(x), view(one), {});
-  set_num_threads(2);
-  run::unary(UnaryOp::gelu, view(x), view(two), {});
-  set_num_threads(before);
-  CHECK(std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0);
+  const auto check = [&](const char* name, auto run_into) {
+    set_num_threads(1);
+    run_into(view(one));
+    for (const int threads : {2, 3, 4}) {
+      set_num_threads(threads);
+      run_into(view(more));
+      INFO(name << " with " << threads << " threads");
+      CHECK(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)) == 0);
+    }
+    set_num_threads(before);
+  };
+  for (const math::UnaryInfo& op : math::kUnaryOps) {
+    if (op.gives_bool || !op.floats) continue;
+    check(op.name, [&](const View& y) { run::unary(op.op, view(x), y, args_of(op.op)); });
+  }
+  for (const BinaryOp op : {BinaryOp::pow, BinaryOp::atan2, BinaryOp::fmod, BinaryOp::remainder})
+    check(math::info(op).name, [&](const View& y) { run::binary(op, view(x), view(z), y, {}); });
 }

@@ -3,9 +3,10 @@
 // formula over V compiles to straight vector code for AVX-512, AVX, SSE or NEON alike.
 //
 // Elementary functions: f32 comes within 3 ulp of the exact result (7 for the tail of
-// standard_normal; tests/kernels measures it), NaN stays NaN, infinities give the limits. f64, and
-// pow, fmod and atan2 of f32, call the C library per lane. It is given 0 for a subnormal number:
-// kernels flush such numbers to 0, and the library would compute with a part of their bits.
+// standard_normal; tests/kernels measures it), NaN stays NaN, infinities give the limits. Those
+// that compute f32 in f64 are in device/tile_functions.h. f64 calls the C library per lane. It is
+// given 0 for a subnormal number: kernels flush such numbers to 0, and the library would compute
+// with a part of their bits.
 #pragma once
 
 #include <bit>
@@ -247,13 +248,16 @@ Tile<T> abs(Tile<T> x) {
 
 namespace detail {
 
+/// Returns 0 for subnormal numbers.
+template <class T>
+Tile<T> flushed(Tile<T> x) {
+  const Tile<T> least(std::numeric_limits<T>::min());
+  return where(abs(x) < least, with_sign(Tile<T>(0), x), x);
+}
+
 /// Calls a function of the C library in every lane, with 0 for subnormal numbers.
 template <class T, class Fn, class... More>
 Tile<T> library(Fn f, Tile<T> x, More... more) {
-  const auto flushed = [](Tile<T> v) {
-    const Tile<T> least(std::numeric_limits<T>::min());
-    return where(abs(v) < least, with_sign(Tile<T>(0), v), v);
-  };
   return per_lane(f, flushed(x), flushed(more)...);
 }
 
@@ -481,43 +485,36 @@ inline TileF hypot(TileF a, TileF b) {
 // clang-format off
 #define FIRN_TILE_1(name) \
   inline TileD name(TileD x) { return detail::library([](double a) { return std::name(a); }, x); }
-#define FIRN_TILES_1(name) \
-  FIRN_TILE_1(name)        \
-  inline TileF name(TileF x) { return detail::library([](float a) { return std::name(a); }, x); }
 FIRN_TILE_1(exp)
 FIRN_TILE_1(exp2)
 FIRN_TILE_1(expm1)
 FIRN_TILE_1(log)
 FIRN_TILE_1(log2)
+FIRN_TILE_1(log10)
 FIRN_TILE_1(log1p)
 FIRN_TILE_1(tanh)
 FIRN_TILE_1(sin)
 FIRN_TILE_1(cos)
+FIRN_TILE_1(tan)
+FIRN_TILE_1(asin)
+FIRN_TILE_1(acos)
+FIRN_TILE_1(atan)
+FIRN_TILE_1(sinh)
+FIRN_TILE_1(cosh)
+FIRN_TILE_1(asinh)
+FIRN_TILE_1(acosh)
+FIRN_TILE_1(atanh)
 FIRN_TILE_1(erf)
 FIRN_TILE_1(erfc)
-FIRN_TILES_1(tan)
-FIRN_TILES_1(asin)
-FIRN_TILES_1(acos)
-FIRN_TILES_1(atan)
-FIRN_TILES_1(sinh)
-FIRN_TILES_1(cosh)
-FIRN_TILES_1(asinh)
-FIRN_TILES_1(acosh)
-FIRN_TILES_1(atanh)
-FIRN_TILES_1(log10)
-#undef FIRN_TILES_1
 #undef FIRN_TILE_1
-#define FIRN_TILE_2(T, name)                                                        \
-  inline Tile<T> name(Tile<T> a, Tile<T> b) {                                       \
-    return detail::library([](T x, T y) { return std::name(x, y); }, a, b);         \
+#define FIRN_TILE_2(name)                                                             \
+  inline TileD name(TileD a, TileD b) {                                               \
+    return detail::library([](double x, double y) { return std::name(x, y); }, a, b); \
   }
-FIRN_TILE_2(double, pow)
-FIRN_TILE_2(double, fmod)
-FIRN_TILE_2(double, atan2)
-FIRN_TILE_2(double, hypot)
-FIRN_TILE_2(float, pow)
-FIRN_TILE_2(float, fmod)
-FIRN_TILE_2(float, atan2)
+FIRN_TILE_2(pow)
+FIRN_TILE_2(fmod)
+FIRN_TILE_2(atan2)
+FIRN_TILE_2(hypot)
 #undef FIRN_TILE_2
 // clang-format on
 inline math::Normal<TileD> standard_normal(TileD x) {

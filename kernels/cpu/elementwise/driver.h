@@ -11,7 +11,7 @@
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/streaming.h"
-#include "kernels/cpu/device/tile.h"
+#include "kernels/cpu/device/tile_functions.h"
 #include "kernels/math/integer.h"
 #include "kernels/math/unary.h"
 #include "kernels/plan/walk.h"
