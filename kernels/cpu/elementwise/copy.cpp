@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/device/blocks.h"
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/transpose.h"
@@ -29,21 +30,6 @@ class KeepSubnormals {
   KeepSubnormals() noexcept {}
 #endif
 };
-
-/// Calls fn with an unsigned integer of a dtype's size.
-template <class Fn>
-void visit_size(DType t, Fn&& fn) {
-  switch (size_of(t)) {
-    case 1:
-      return fn.template operator()<std::uint8_t>();
-    case 2:
-      return fn.template operator()<std::uint16_t>();
-    case 4:
-      return fn.template operator()<std::uint32_t>();
-    default:
-      return fn.template operator()<std::uint64_t>();
-  }
-}
 
 /// Returns the axis along which view 1 is contiguous, if it is not the last one and a blocked
 /// transpose pays; else -1.
@@ -92,41 +78,38 @@ void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t nu
 }
 
 template <class T>
-void copy_bits(const Walk& walk, const T* src, T* dst, std::int64_t numel) {
-  if (const int axis = transposed_axis(walk); axis >= 0) {
-    return transpose(walk, axis, src, dst, numel);
-  }
-  const std::int64_t from_step = walk.inner_stride(1), to_step = walk.inner_stride(0);
-  parallel_for(math::ceil_div(numel, kChunk), numel, [&](std::int64_t c) {
-    const std::int64_t begin = c * kChunk;
-    walk.runs(begin, std::min(begin + kChunk, numel), kChunk,
-              [&](const std::int64_t* offsets, std::int64_t n) {
-                T* to = dst + offsets[0];
-                const T* from = src + offsets[1];
-                if (from_step == 1 && to_step == 1) {
-                  std::memcpy(to, from, n * sizeof(T));
-                } else {
-                  for (std::int64_t i = 0; i < n; ++i) to[i * to_step] = from[i * from_step];
-                }
-              });
+void copy_bits(const ConstView& src, const View& dst, std::int64_t numel) {
+  const Strides* const strides[] = {&dst.strides, &src.strides};
+  if (const Walk walk(dst.shape, strides, 2); transposed_axis(walk) >= 0)
+    return transpose(walk, transposed_axis(walk), src.as<T>(), dst.as<T>(), numel);
+  const Blocks blocks(dst.shape, strides, 2, kChunk);
+  const BlockSteps from = blocks.steps(1), to = blocks.steps(0);
+  parallel_for(blocks.chunks(), numel, [&](std::int64_t c) {
+    blocks.visit(c, [&](const std::int64_t* offsets, std::int64_t height, std::int64_t width) {
+      copy_block(src.as<T>() + offsets[1], from, dst.as<T>() + offsets[0], to, height, width);
+    });
   });
 }
 
 /// C is the source's compute type, from which conversion to any dtype takes one rounding.
 template <class C>
-void copy_cast(const Walk& walk, const ConstView& src, const View& dst, std::int64_t numel) {
-  parallel_for(math::ceil_div(numel, kChunk), numel, [&](std::int64_t c) {
+void copy_cast(const ConstView& src, const View& dst, std::int64_t numel) {
+  const Strides* const strides[] = {&dst.strides, &src.strides};
+  const Blocks blocks(dst.shape, strides, 2, kRow);
+  const BlockSteps to = blocks.steps(0);
+  const bool dense = blocks.dense(0);
+  parallel_for(blocks.chunks(), numel, [&](std::int64_t c) {
     const KeepSubnormals guard;
     alignas(64) C buffer[kRow];
-    const std::int64_t begin = c * kChunk;
-    walk.runs(begin, std::min(begin + kChunk, numel), kRow,
-              [&](const std::int64_t* offsets, std::int64_t n) {
-                void* const to = advance(dst.data, dst.dtype, offsets[0]);
-                const C* row = load_row(advance(src.data, src.dtype, offsets[1]), src.dtype,
-                                        walk.inner_stride(1), n,
-                                        row_target(to, dst.dtype, walk.inner_stride(0), buffer));
-                store_row(row, to, dst.dtype, walk.inner_stride(0), n);
-              });
+    Operand<C> x(src, blocks, 1, true, buffer);
+    blocks.visit(c, [&](const std::int64_t* offsets, std::int64_t height, std::int64_t width) {
+      void* const target = advance(dst.data, dst.dtype, offsets[0]);
+      if (dense && dst.dtype == dtype_of<C>)
+        return x.read_into(static_cast<C*>(target), offsets[1], height, width);
+      const C* const rows = x.read(offsets[1], height, width);
+      if (dense) return store_row(rows, target, dst.dtype, 1, height * width);
+      store_rows(rows, width, target, dst.dtype, to.row, to.column, height, width);
+    });
   });
 }
 
@@ -135,20 +118,15 @@ void copy_cast(const Walk& walk, const ConstView& src, const View& dst, std::int
 void copy(const ConstView& src, const View& dst, Stream) {
   const std::int64_t numel = dst.numel();
   if (numel == 0) return;
-  const Strides* const strides[] = {&dst.strides, &src.strides};
-  const Walk walk(dst.shape, strides, 2);
-  if (src.dtype == dst.dtype) {
-    return visit_size(src.dtype, [&]<class T>() {
-      copy_bits(walk, static_cast<const T*>(src.data), static_cast<T*>(dst.data), numel);
-    });
-  }
+  if (src.dtype == dst.dtype)
+    return visit_size(src.dtype, [&]<class T>() { copy_bits<T>(src, dst, numel); });
   switch (compute_dtype(src.dtype)) {
     case DType::f32:
-      return copy_cast<float>(walk, src, dst, numel);
+      return copy_cast<float>(src, dst, numel);
     case DType::f64:
-      return copy_cast<double>(walk, src, dst, numel);
+      return copy_cast<double>(src, dst, numel);
     default:
-      return copy_cast<std::int64_t>(walk, src, dst, numel);
+      return copy_cast<std::int64_t>(src, dst, numel);
   }
 }
 

@@ -12,9 +12,9 @@
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/streaming.h"
 #include "kernels/cpu/device/tile_functions.h"
+#include "kernels/cpu/elementwise/operand.h"
 #include "kernels/math/integer.h"
 #include "kernels/math/unary.h"
-#include "kernels/plan/walk.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
@@ -51,6 +51,43 @@ inline constexpr std::int64_t kStreamed = 128, kAhead = 1024;
 inline void fetch_ahead(const void* from, std::size_t size) {
   const char* const at = static_cast<const char*>(from) + kAhead * static_cast<std::int64_t>(size);
   for (std::size_t line = 0; line < kStreamed * size; line += 64) __builtin_prefetch(at + line);
+}
+
+/// Rows of at least this length are computed where they are, instead of in a buffer of many rows.
+inline constexpr std::int64_t kLongRow = 32;
+
+/// elementwise() of views that differ in their order, block by block.
+template <class C, int N>
+void elementwise_in_blocks(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
+                           bool accumulate, const math::Args& args, int cost) {
+  const Strides* strides[N + 1] = {&out.strides};
+  for (int k = 0; k < N; ++k) strides[k + 1] = &in[k]->strides;
+  const Blocks blocks(out.shape, strides, N + 1, kRow);
+  const bool dense = blocks.dense(0), by_rows = !dense && blocks.width() >= kLongRow;
+  const BlockSteps to = blocks.steps(0);
+  const bool in_place = out.dtype == dtype_of<C> && to.column == 1 && (dense || by_rows);
+  parallel_for(blocks.chunks(), out.numel() * cost, [&](std::int64_t c) {
+    alignas(64) C buffers[N + 2][kRow];
+    Operand<C> x[N], old;
+    for (int k = 0; k < N; ++k) x[k] = Operand<C>(*in[k], blocks, k + 1, !by_rows, buffers[k]);
+    if (accumulate) old = Operand<C>(out, blocks, 0, !by_rows, buffers[N]);
+    blocks.visit(c, [&](const std::int64_t* offsets, std::int64_t height, std::int64_t width) {
+      const C* from[N];
+      for (int k = 0; k < N; ++k) from[k] = x[k].read(offsets[k + 1], height, width);
+      const C* before = accumulate ? old.read(offsets[0], height, width) : nullptr;
+      void* const target = advance(out.data, out.dtype, offsets[0]);
+      C* const y = in_place ? static_cast<C*>(target) : buffers[N + 1];
+      const std::int64_t calls = by_rows ? height : 1, n = by_rows ? width : height * width;
+      for (std::int64_t r = 0; r < calls; ++r) {
+        row(from, before, y + r * (in_place ? to.row : width), n, args);
+        for (int k = 0; k < N; ++k) from[k] += x[k].row(width);
+        if (before) before += old.row(width);
+      }
+      if (in_place) return;
+      if (dense) return store_row(y, target, out.dtype, 1, height * width);
+      store_rows(y, width, target, out.dtype, to.row, to.column, height, width);
+    });
+  });
 }
 
 /// Runs `row` over views of one shape. If `accumulate`, row gets out's previous values. `cost` is
@@ -108,35 +145,7 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
     return;
   }
 
-  const Strides* strides[N + 1] = {&out.strides};
-  for (int k = 0; k < N; ++k) strides[k + 1] = &in[k]->strides;
-  const Walk walk(out.shape, strides, N + 1);
-  parallel_for(chunks, numel * cost, [&](std::int64_t c) {
-    alignas(64) C buffers[N + 1][kRow];
-    const std::int64_t begin = c * kChunk;
-    const std::int64_t end = std::min(begin + kChunk, numel);
-    const C* x[N];
-    for (int k = 0; k < N; ++k) {
-      if (!walk.constant(k + 1)) continue;
-      x[k] = buffers[k];
-      const std::int64_t n = std::min(kRow, end - begin);
-      const C* filled = load_row(in[k]->data, in[k]->dtype, 0, n, buffers[k]);
-      if (filled != buffers[k]) x[k] = filled;  // n is 1
-    }
-    walk.runs(begin, end, kRow, [&](const std::int64_t* offsets, std::int64_t n) {
-      for (int k = 0; k < N; ++k) {
-        if (walk.constant(k + 1)) continue;
-        x[k] = load_row(advance(in[k]->data, in[k]->dtype, offsets[k + 1]), in[k]->dtype,
-                        walk.inner_stride(k + 1), n, buffers[k]);
-      }
-      void* const dst = advance(out.data, out.dtype, offsets[0]);
-      const std::int64_t stride = walk.inner_stride(0);
-      const C* old = accumulate ? load_row(dst, out.dtype, stride, n, buffers[N]) : nullptr;
-      C* const y = row_target(dst, out.dtype, stride, buffers[N]);
-      row(x, old, y, n, args);
-      store_row(y, dst, out.dtype, stride, n);
-    });
-  });
+  elementwise_in_blocks(row, in, out, accumulate, args, cost);
 }
 
 /// The row functions of one op in the three compute types; null for types that the op does not
