@@ -19,17 +19,22 @@ inline bool counts_whole(double start, double step, std::int64_t n) {
 namespace cpu {
 
 /// dst = src, converted to dst's dtype as by cast() (firn/ops/ops.h). Both have one shape and any
-/// strides.
+/// strides. On the CPU, strides of src may also be negative.
 void copy(const ConstView& src, const View& dst, Stream stream);
 /// Sets every element to value, converted as in copy.
 void fill(const View& dst, double value, Stream stream);
 /// dst[i] = start + i*step; dst is 1-D.
 void arange(const View& dst, double start, double step, Stream stream);
+/// y = x in the lower or upper triangle of the last two axes, else 0. Columns j - i <= diagonal of
+/// row i are the lower triangle, and j - i >= diagonal the upper one. y is contiguous and of x's
+/// dtype.
+void triangle(const ConstView& x, const View& y, bool lower, std::int64_t diagonal);
 
 }  // namespace cpu
 
 FIRN_KERNEL_OF_ANY_DTYPE(copy, detail::moved_bytes)
 FIRN_KERNEL_OF_ANY_DTYPE(fill, detail::moved_bytes)
 FIRN_KERNEL(arange)
+FIRN_KERNEL_CPU(triangle)
 
 }  // namespace firn::kernels

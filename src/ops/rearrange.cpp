@@ -25,13 +25,35 @@ std::pair<int, int> two_axes(const char* op, const Tensor& x, std::int64_t first
   return {a, b};
 }
 
-/// Returns x on one side of the diagonal, else 0.
+Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower);
+
+/// triangle() by the CPU's kernel.
+Tensor written_triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower) {
+  const auto part = [=](const Tensor& t) {
+    const Tensor y = empty(t.shape(), t.dtype(), t.device());
+    kernels::triangle(t.view(), y.mutable_view(), lower, diagonal);
+    return y;
+  };
+  const auto backward = [part](Backward& b) {
+    const OwnerScope owner(Owner::workspace);
+    b.accumulate(0, part(b.grad()));
+  };
+  return record(op, part(x), {&x}, {}, with_again(backward, [=](GraphBackward& b) {
+                  b.add(0, triangle(op, b.grad(), diagonal, lower));
+                }));
+}
+
+/// Returns x on one side of the diagonal, else 0. A recorder of calls gets operations that every
+/// format has.
 Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower) {
   require_computed(op, x);
   FIRN_CHECK(x.rank() >= 2, op, "a matrix has two axes", "{} has no matrices", describe(x));
   const std::int64_t n = x.size(-2), m = x.size(-1);
   // Beyond the corners nothing changes, and the sum below stays in range.
   const std::int64_t border = std::clamp(diagonal, -n - 1, m + 1);
+  const bool row_major = x.is_contiguous() || !x.is_channels_last();
+  if (x.device().is_cpu() && row_major && !autograd::wants_attributes())
+    return written_triangle(op, x, border, lower);
   const Tensor rows = unsqueeze(arange(n, i64, x.device()), 1) + static_cast<double>(border);
   const Tensor columns = arange(m, i64, x.device());
   return where(lower ? le(columns, rows) : ge(columns, rows), x, 0);

@@ -39,6 +39,10 @@ class Blocks {
   bool dense(int view) const noexcept {
     return steps_[view].column == 1 && (height_ == 1 || steps_[view].row == width_);
   }
+  /// True if each row of a view's blocks is one run of memory, and the rows are apart.
+  bool in_rows(int view) const noexcept {
+    return steps_[view].column == 1 && steps_[view].row != 0 && !dense(view);
+  }
 
   /// Number of the chunks of blocks that threads share.
   std::int64_t chunks() const noexcept { return (blocks_ + together_ - 1) / together_; }
@@ -57,8 +61,7 @@ class Blocks {
     }
     const int column = axes_ - 1, row = axes_ - 2;
     for (; left > 0; --left) {
-      fn(static_cast<const std::int64_t*>(offsets),
-         std::min(height_, rows_ - at[row] * height_),
+      fn(static_cast<const std::int64_t*>(offsets), std::min(height_, rows_ - at[row] * height_),
          std::min(width_, columns_ - at[column] * width_));
       for (int d = column; d >= 0; --d) {
         for (int v = 0; v < views_; ++v) offsets[v] += jumps_[v][d];

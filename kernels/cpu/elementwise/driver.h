@@ -53,9 +53,6 @@ inline void fetch_ahead(const void* from, std::size_t size) {
   for (std::size_t line = 0; line < kStreamed * size; line += 64) __builtin_prefetch(at + line);
 }
 
-/// Rows of at least this length are computed where they are, instead of in a buffer of many rows.
-inline constexpr std::int64_t kLongRow = 32;
-
 /// elementwise() of views that differ in their order, block by block.
 template <class C, int N>
 void elementwise_in_blocks(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
@@ -63,7 +60,12 @@ void elementwise_in_blocks(RowFn<C> row, const ConstView* const (&in)[N], const 
   const Strides* strides[N + 1] = {&out.strides};
   for (int k = 0; k < N; ++k) strides[k + 1] = &in[k]->strides;
   const Blocks blocks(out.shape, strides, N + 1, kRow);
-  const bool dense = blocks.dense(0), by_rows = !dense && blocks.width() >= kLongRow;
+  // Long rows are computed where they are, and the others in buffers, many at once.
+  const bool dense = blocks.dense(0);
+  bool by_rows = !dense;
+  for (int k = 0; k < N; ++k)
+    by_rows = by_rows || (in[k]->dtype == dtype_of<C> && blocks.in_rows(k + 1));
+  by_rows = by_rows && blocks.width() >= kLongRow;
   const BlockSteps to = blocks.steps(0);
   const bool in_place = out.dtype == dtype_of<C> && to.column == 1 && (dense || by_rows);
   parallel_for(blocks.chunks(), out.numel() * cost, [&](std::int64_t c) {

@@ -84,6 +84,52 @@ void check_index_as(const char* op, const ConstView& index, std::int64_t bound) 
   }
 }
 
+/// The positions first, first + step, ..., which make a gather a copy of a view.
+struct Progression {
+  std::int64_t first = 0, step = 0;
+  bool holds = false;
+};
+
+template <class I>
+Progression progression_of(const I* index, std::int64_t n, std::int64_t stride) {
+  constexpr std::int64_t kPiece = 256;  // a list of other positions is left soon
+  Progression p{index[0], n > 1 ? index[stride] - index[0] : 0, true};
+  for (std::int64_t k = 0; k < n && p.holds; k += kPiece) {
+    std::int64_t different = 0;
+    for (std::int64_t i = k; i < std::min(n, k + kPiece); ++i)
+      different |= index[i * stride] ^ (p.first + i * p.step);
+    p.holds = different == 0;
+  }
+  return p;
+}
+
+/// Returns the progression of a list of indices, which is repeated along all axes but `axis`.
+Progression progression_of(const ConstView& index, int axis) {
+  for (int i = 0; i < index.rank(); ++i)
+    if (i != axis && index.shape[i] != 1 && index.strides[i] != 0) return {};
+  const std::int64_t n = index.shape[axis], stride = index.strides[axis];
+  return index.dtype == i32 ? progression_of(index.as<std::int32_t>(), n, stride)
+                            : progression_of(index.as<std::int64_t>(), n, stride);
+}
+
+/// target[k] = source[index[k]] for k in [0, n). Neighbours are moved together.
+template <class T, class I>
+void gather_line(const T* source, const I* index, T* target, std::int64_t n) {
+  constexpr std::int64_t kTogether = 16;
+  std::int64_t k = 0;
+  for (; k + kTogether <= n; k += kTogether) {
+    const I first = index[k];
+    I different = 0;
+    for (int j = 0; j < kTogether; ++j) different |= (index[k + j] - first) ^ j;
+    if (different == 0) {
+      std::memcpy(target + k, source + first, kTogether * sizeof(T));
+    } else {
+      for (int j = 0; j < kTogether; ++j) target[k + j] = source[index[k + j]];
+    }
+  }
+  for (; k < n; ++k) target[k] = source[index[k]];
+}
+
 /// Moves elements as unsigned integers of their size.
 template <class T>
 void gather_bits(const ConstView& x, const ConstView& index, const View& out,
@@ -117,6 +163,7 @@ void gather_bits(const ConstView& x, const ConstView& index, const View& out,
   const IndexSteps& slow = along ? in : g.axis;
   const std::int64_t together = std::max<std::int64_t>(1, kIndexChunk / fast.size);
   const std::int64_t pieces = g.lines * slow.size;
+  const bool in_line = along && g.axis.table == 1 && g.axis.index == 1 && g.axis.dense == 1;
   parallel_for(math::ceil_div(pieces, together), pieces * fast.size, [&](std::int64_t chunk) {
     const std::int64_t end = std::min(pieces, (chunk + 1) * together);
     for (std::int64_t p = chunk * together; p < end; ++p) {
@@ -125,6 +172,14 @@ void gather_bits(const ConstView& x, const ConstView& index, const View& out,
       const T* source = from + at.table + (along ? s * in.table : 0);
       T* target = to + at.dense + s * slow.dense;
       const std::int64_t positions = at.index + s * slow.index;
+      if (in_line) {
+        if (index.dtype == i32) {
+          gather_line(source, index.as<std::int32_t>() + positions, target, fast.size);
+        } else {
+          gather_line(source, index.as<std::int64_t>() + positions, target, fast.size);
+        }
+        continue;
+      }
       const std::int64_t step = along ? 0 : in.table;
       for (std::int64_t k = 0; k < fast.size; ++k) {
         target[k * fast.dense] =
@@ -136,6 +191,13 @@ void gather_bits(const ConstView& x, const ConstView& index, const View& out,
 
 void gather_checked(const ConstView& x, const ConstView& index, const View& out, int axis) {
   if (out.numel() == 0) return;
+  if (const Progression p = progression_of(index, axis); p.holds) {
+    ConstView taken = x;
+    taken.data = advance(x.data, x.dtype, p.first * x.strides[axis]);
+    taken.shape = out.shape;
+    taken.strides[axis] *= p.step;
+    return copy(taken, out, {});
+  }
   const IndexGeometry g(x, index, out, axis);
   switch (size_of(x.dtype)) {
     case 1:
