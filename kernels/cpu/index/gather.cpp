@@ -112,24 +112,6 @@ Progression progression_of(const ConstView& index, int axis) {
                             : progression_of(index.as<std::int64_t>(), n, stride);
 }
 
-/// target[k] = source[index[k]] for k in [0, n). Neighbours are moved together.
-template <class T, class I>
-void gather_line(const T* source, const I* index, T* target, std::int64_t n) {
-  constexpr std::int64_t kTogether = 16;
-  std::int64_t k = 0;
-  for (; k + kTogether <= n; k += kTogether) {
-    const I first = index[k];
-    I different = 0;
-    for (int j = 0; j < kTogether; ++j) different |= (index[k + j] - first) ^ j;
-    if (different == 0) {
-      std::memcpy(target + k, source + first, kTogether * sizeof(T));
-    } else {
-      for (int j = 0; j < kTogether; ++j) target[k + j] = source[index[k + j]];
-    }
-  }
-  for (; k < n; ++k) target[k] = source[index[k]];
-}
-
 /// Moves elements as unsigned integers of their size.
 template <class T>
 void gather_bits(const ConstView& x, const ConstView& index, const View& out,
@@ -163,7 +145,6 @@ void gather_bits(const ConstView& x, const ConstView& index, const View& out,
   const IndexSteps& slow = along ? in : g.axis;
   const std::int64_t together = std::max<std::int64_t>(1, kIndexChunk / fast.size);
   const std::int64_t pieces = g.lines * slow.size;
-  const bool in_line = along && g.axis.table == 1 && g.axis.index == 1 && g.axis.dense == 1;
   parallel_for(math::ceil_div(pieces, together), pieces * fast.size, [&](std::int64_t chunk) {
     const std::int64_t end = std::min(pieces, (chunk + 1) * together);
     for (std::int64_t p = chunk * together; p < end; ++p) {
@@ -172,14 +153,6 @@ void gather_bits(const ConstView& x, const ConstView& index, const View& out,
       const T* source = from + at.table + (along ? s * in.table : 0);
       T* target = to + at.dense + s * slow.dense;
       const std::int64_t positions = at.index + s * slow.index;
-      if (in_line) {
-        if (index.dtype == i32) {
-          gather_line(source, index.as<std::int32_t>() + positions, target, fast.size);
-        } else {
-          gather_line(source, index.as<std::int64_t>() + positions, target, fast.size);
-        }
-        continue;
-      }
       const std::int64_t step = along ? 0 : in.table;
       for (std::int64_t k = 0; k < fast.size; ++k) {
         target[k * fast.dense] =
