@@ -285,6 +285,17 @@ TEST_CASE("a lane of a tile has the same bits whatever the other lanes hold", "[
   };
 #define FIRN_CHECK_LANES_1(name) check_lanes(#name, [](TileF a, TileF) { return name(a); })
 #define FIRN_CHECK_LANES_2(name) check_lanes(#name, [](TileF a, TileF b) { return name(a, b); })
+  FIRN_CHECK_LANES_1(exp);
+  FIRN_CHECK_LANES_1(exp2);
+  FIRN_CHECK_LANES_1(expm1);
+  FIRN_CHECK_LANES_1(log);
+  FIRN_CHECK_LANES_1(log2);
+  FIRN_CHECK_LANES_1(log1p);
+  FIRN_CHECK_LANES_1(tanh);
+  FIRN_CHECK_LANES_1(erf);
+  FIRN_CHECK_LANES_1(erfc);
+  FIRN_CHECK_LANES_1(sin);
+  FIRN_CHECK_LANES_1(cos);
   FIRN_CHECK_LANES_1(tan);
   FIRN_CHECK_LANES_1(asin);
   FIRN_CHECK_LANES_1(acos);
@@ -298,6 +309,7 @@ TEST_CASE("a lane of a tile has the same bits whatever the other lanes hold", "[
   FIRN_CHECK_LANES_2(pow);
   FIRN_CHECK_LANES_2(fmod);
   FIRN_CHECK_LANES_2(atan2);
+  FIRN_CHECK_LANES_2(hypot);
 #undef FIRN_CHECK_LANES_1
 #undef FIRN_CHECK_LANES_2
 }

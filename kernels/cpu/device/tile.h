@@ -261,6 +261,18 @@ Tile<T> library(Fn f, Tile<T> x, More... more) {
   return per_lane(f, flushed(x), flushed(more)...);
 }
 
+/// Replaces the lanes of y where `rare` holds by f(x...), a function of the C library.
+template <class Fn, class... X>
+TileF library_where(Mask<float> rare, TileF y, Fn f, X... x) {
+  if (any(rare)) [[unlikely]] {
+    [&](auto... z) {
+      for (int i = 0; i < TileF::size; ++i)
+        if (rare.v[i] != 0) y.v[i] = f(z.v[i]...);
+    }(flushed(x)...);
+  }
+  return y;
+}
+
 }  // namespace detail
 
 /// Rounds to whole numbers, half to even. Adding 2^23 (2^52 in f64) leaves no room for a fraction;
@@ -341,12 +353,10 @@ inline TileF log2(TileF x) {
 namespace detail {
 
 /// sin(x + quarter_turns pi/2). Subtracts the nearest multiple of pi/2 in f64 and evaluates the
-/// series of sin or cos. If f64 is not enough for a lane, the tile calls the C library.
-inline TileF sine(TileF x, int quarter_turns) {
-  if (any(!(abs(x) < TileF(1e5f)))) {
-    return quarter_turns == 0 ? library([](float a) { return std::sin(a); }, x)
-                              : library([](float a) { return std::cos(a); }, x);
-  }
+/// series of sin or cos. Lanes for which f64 is not enough call the C library.
+inline TileF sine(TileF given, int quarter_turns) {
+  const Mask<float> near = abs(given) < TileF(1e5f);
+  const TileF x = where(near, given, TileF(0.f));
   constexpr float kRound = 12582912.f;  // 1.5 * 2^23: adding it leaves a rounded integer
   const TileF shifted = x * TileF(0.636619772367581343f) + TileF(kRound);
   const TileF n = shifted - TileF(kRound);
@@ -367,7 +377,9 @@ inline TileF sine(TileF x, int quarter_turns) {
   c = c * (r2 * r2) + (TileF(1.f) - TileF(0.5f) * r2);
   const TileF::Bits q = bits(shifted) + quarter_turns;
   const TileF y = where(Mask<float>{(q & 1) != 0}, c, s);
-  return from_bits<float>(bits(y) ^ ((q & 2) << 30));
+  return library_where(
+      !near, from_bits<float>(bits(y) ^ ((q & 2) << 30)),
+      [quarter_turns](float a) { return quarter_turns == 0 ? std::sin(a) : std::cos(a); }, given);
 }
 
 }  // namespace detail

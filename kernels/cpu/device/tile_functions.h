@@ -33,18 +33,6 @@ TileF in_f64(Fn f, X... x) {
                  std::make_integer_sequence<int, TileF::size>());
 }
 
-/// Replaces the lanes of y where `rare` holds by f(x...), a function of the C library.
-template <class Fn, class... X>
-TileF library_where(Mask<float> rare, TileF y, Fn f, X... x) {
-  if (any(rare)) [[unlikely]] {
-    [&](auto... z) {
-      for (int i = 0; i < TileF::size; ++i)
-        if (rare.v[i] != 0) y.v[i] = f(z.v[i]...);
-    }(flushed(x)...);
-  }
-  return y;
-}
-
 /// c[0] + c[1] x + c[2] x^2 + ...
 template <int N>
 TileD series(TileD x, const double (&c)[N]) {
