@@ -65,7 +65,8 @@ TEST_CASE("fit: options that contradict each other are refused", "[host]") {
              test::contains("two metrics have a value \"accuracy\""));
   CHECK_THAT(refusal({.log = {.path = folder.file("no/log")}}), test::contains("folder"));
   Small s;
-  CHECK_THROWS_WITH(train::fit(s.net, s.opt, s.loader, nullptr), test::contains("no loss"));
+  CHECK_THROWS_WITH(train::fit(s.net, s.opt, s.loader, nullptr),
+                    test::contains("the loss is empty"));
   CHECK_THROWS_WITH(train::fit({}, s.loader, [](const data::LoaderBatch&) {}),
                     test::contains("no optimizer"));
   optim::Adam second(nn::MLP({2, 2}).parameters(), {.lr = 1e-2});

@@ -183,7 +183,7 @@ TEST_CASE("functions of several operations refuse what does not fit") {
   refused([&] { diff(x, -1); }, "[diff]", "times = -1");
   refused([&] { diff(x.to(boolean)); }, "[diff]", "bools");
   refused([&] { nansum(x.to(i64)); }, "[nansum]", "floating");
-  refused([&] { trapezoid(x, zeros({2})); }, "[trapezoid]", "broadcast");
+  refused([&] { trapezoid(x, zeros({2})); }, "[trapezoid]", "one place for each sample");
   refused([&] { cov(zeros({2, 0})); }, "[cov]", "none");
   refused([&] { kron(zeros({1, 1, 1, 1, 1}), x); }, "[kron]", "axes");
   refused([&] { isclose(x, x.to(f64)); }, "[isclose]", "dtypes differ");

@@ -171,7 +171,7 @@ TEST_CASE("Custom refuses wrong options and wrong functions, and names what is w
   const auto of = [&](const Update& update) {
     return error({.states = {{"momentum"}}, .update = update});
   };
-  CHECK(mentions(error({}), {"[Custom]", "no function"}));
+  CHECK(mentions(error({}), {"[Custom]", "the function of the update is empty"}));
   const auto negative = [](const Shape&) { return Shape{2, -1}; };
   CHECK(mentions(
       error({.states = {{.name = "m", .shape = negative}}, .update = custom_momentum(1).update}),

@@ -61,7 +61,7 @@ void find_together(const U* values, std::int64_t count, const U* sorted, std::in
   const auto step = [&](std::int64_t ahead, std::int64_t width) {
     for (std::int64_t k = 0; k < count; ++k) {
       const U there = key(sorted[low[at(k)] + ahead]);
-      const bool above = (there < own[at(k)]) | (after & (there == own[at(k)]));
+      const bool above = after ? there <= own[at(k)] : there < own[at(k)];
       low[at(k)] += above ? width : 0;
     }
   };

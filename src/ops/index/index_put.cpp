@@ -20,7 +20,7 @@ struct Indexed {
     FIRN_CHECK(static_cast<int>(indices.size()) <= x.rank(), op,
                x.rank() == 0 ? "a scalar has no axis: unsqueeze() it"
                              : "one index for each axis; a mask stands for all of its axes",
-               "indices for {} axes of {}", indices.size(), describe(x));
+               "the indices are for {} axes, and x is {}", indices.size(), describe(x));
     for (int i = 0; i < x.rank(); ++i) {
       const auto at = static_cast<std::size_t>(i);
       if (at >= indices.size() || !indices[at].defined()) {

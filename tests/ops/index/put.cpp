@@ -351,7 +351,7 @@ TEST_CASE("writing at positions refuses what does not fit") {
       },
       "[index_put]", "expected shape [2, 3]");
   refused([&] { return index_put(x, {Tensor()}, x); }, "[index_put]", "no index");
-  refused([&] { return index_put(x, {list, list, list}, x); }, "[index_put]", "3 indices");
+  refused([&] { return index_put(x, {list, list, list}, x); }, "[index_put]", "for 3 axes");
   refused([&] { return index_put(x, {zeros({3}, boolean)}, zeros({2})); }, "[index_put]",
           "sizes of the axes");
   refused(
