@@ -72,7 +72,10 @@ std::vector<StateEntry> state_of(OptimizerImpl& impl) {
 void gather_state(OptimizerImpl& impl) {
   const autograd::Peers* const peers = runtime::dry_run() ? nullptr : impl.extension->copies();
   std::vector<StateEntry> out;  // the part that needs no exchange
-  autograd::on_every_rank(impl.store.op().c_str(), peers, [&] { out = state_of(impl); });
+  autograd::on_every_rank(impl.store.op().c_str(), peers, [&] {
+    if (peers) adopt_state(impl);  // all ranks but the first let go of a loaded cycle
+    out = state_of(impl);
+  });
   if (peers) impl.extension->gather_entries(out);
   impl.extension->add_cycle_of_all(out);
   impl.state_of_all = std::move(out);

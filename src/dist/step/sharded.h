@@ -31,7 +31,8 @@ class ShardedStep final : public ReplicatedStep {
   void run_pass(const Pass& pass) override;
   void idle_micro_step() override;
   void set_loss_of_others(std::function<Loss()> loss) override;
-  bool nothing_to_flush() override { return step.at.micro_steps == 0; }
+  /// After load_run() only rank 0 has the micro-steps of the cycle, and all have its calls.
+  bool nothing_to_flush() override { return step.at.micro_steps == 0 && step.at.calls == 0; }
   void decide() override;
   math::GradientSummary summarize(const Tensor& of) override { return sums_->summarize(of); }
   void publish_weights() override;
