@@ -219,14 +219,13 @@ void ShardedStep::extend_state(std::vector<StateEntry>& state) {
     if (weights_ && e.name.ends_with(".weight"))
       e.prepare = [this, weight = e.tensor,
                    prepare = std::move(e.prepare)](const Tensor& read) -> std::function<void()> {
-        if (weights_->held())  // the whole weight is here
-          return [this, weight, from = read.to(weight.device())] {
-            kernels::copy(from.view(), weight.mutable_view(), step.store.stream());
-            weight.storage()->bump_version(step.store.op().c_str());
-          };
-        return [this, write = prepare(read)] {
+        // Under hold() the whole weight is here too. Parts of the state may begin with the shard.
+        return [this, weight, write = prepare(read),
+                whole = weights_->held() ? read.to(weight.device()) : Tensor()] {
           write();
-          weights_->drop();  // gathered values are outdated
+          if (!whole.defined()) return weights_->drop();  // gathered values are outdated
+          kernels::copy(whole.view(), weight.mutable_view(), step.store.stream());
+          weight.storage()->bump_version(step.store.op().c_str());
         };
       };
 }

@@ -258,30 +258,44 @@ StateEntry ParamStore::weight_entry(std::size_t i) const {
   return out;
 }
 
-std::function<void()> ParamStore::begin_of(const Arena& a, const StoredParameter& p,
-                                           const Tensor& kept, std::int64_t unit) const {
+std::function<void()> ParamStore::begin_of(std::size_t i, const Tensor& kept,
+                                           std::int64_t unit) const {
+  const StoredParameter& p = parameters_[i];
+  const Arena& a = arenas_[p.arena];
   const ArenaRun& run = run_of(a, p);
   const Share here = kept_of(run, p);
-  if (here.size() == 0) return [] {};
+  const Tensor to = here.size() == 0 ? Tensor()
+                                     : kept.as_strided({math::ceil_div(here.size(), unit)}, {1},
+                                                       run.place_of(here.first) / unit);
   if (&kept == &a.master || &kept == &a.ema) {
-    const bool from_master = &kept == &a.ema && a.master.defined();
-    return [this, to = kept_part(kept, run, here),
-            from = from_master ? kept_part(a.master, run, here) : weight_part(a, run, here)] {
-      kernels::copy(from.view(), to.mutable_view(), stream());
+    if (here.size() == 0) return [] {};
+    const Tensor weight = weight_part(a, run, here);
+    if (&kept == &a.master || !a.master.defined())
+      return [this, to, weight] { kernels::copy(weight.view(), to.mutable_view(), stream()); };
+    return [this, to, weight, master = kept_part(a.master, run, here)] {
+      kernels::copy(master.view(), to.mutable_view(), stream());
+      // The file's weight may have been written from outside after its master.
+      kernels::optim_adopt_weights(weight.view(), to.mutable_view(), stream());
     };
   }
   double value = 0;
-  for (std::size_t i = 0; i < a.states.size(); ++i)
-    if (&kept == &a.states[i] && !is_eight_bit(a.rule))
+  for (std::size_t s = 0; s < a.states.size(); ++s)
+    if (&kept == &a.states[s] && !is_eight_bit(a.rule))
       std::visit(
           [&](const auto& rule) {
             if constexpr (requires { rule.initial_state(0); })
-              value = rule.initial_state(static_cast<int>(i));
+              value = rule.initial_state(static_cast<int>(s));
           },
           a.rule);
-  const Tensor to =
-      kept.as_strided({math::ceil_div(here.size(), unit)}, {1}, run.place_of(here.first) / unit);
-  return [this, to, value] { kernels::fill(to.mutable_view(), value, stream()); };
+  // All rules keep their first state, so without it the parameter had another rule. This one has
+  // made no update of it.
+  Tensor count;
+  if (&kept == &a.states.front())
+    count = counts_.as_strided({1}, {1}, static_cast<std::int64_t>(i));
+  return [this, to, value, count] {
+    if (to.defined()) kernels::fill(to.mutable_view(), value, stream());
+    if (count.defined()) kernels::fill(count.mutable_view(), 0, stream());
+  };
 }
 
 std::vector<StateEntry> ParamStore::state(bool zero_missing) {
@@ -295,7 +309,7 @@ std::vector<StateEntry> ParamStore::state(bool zero_missing) {
     const auto add = [&](const std::string& name, const Tensor& kept, std::int64_t unit = 1) {
       if (!kept.defined()) return;
       out.push_back(entry_of(prefix + name, a, p, kept, unit));
-      if (&kept != &a.grad) out.back().begin = begin_of(a, p, kept, unit);
+      if (&kept != &a.grad) out.back().begin = begin_of(i, kept, unit);
     };
     out.push_back(weight_entry(i));
     if (gradients_sharded())

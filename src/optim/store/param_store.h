@@ -233,9 +233,9 @@ class ParamStore {
   StateEntry entry_of(std::string name, const Arena& arena, const StoredParameter& p,
                       const Tensor& kept, std::int64_t unit) const;
   StateEntry weight_entry(std::size_t i) const;
-  /// Returns the function that gives this part of p's state its first value (StateEntry::begin).
-  std::function<void()> begin_of(const Arena& arena, const StoredParameter& p, const Tensor& kept,
-                                 std::int64_t unit) const;
+  /// Returns the function that gives this part of parameter i's state its first value
+  /// (StateEntry::begin). If a rule begins, so does its count of updates.
+  std::function<void()> begin_of(std::size_t i, const Tensor& kept, std::int64_t unit) const;
 
   std::string op_, other_name_;
   StoreOptions options_;
