@@ -162,10 +162,11 @@ template <class A>
 void take_larger(const A* row, std::int64_t position, std::int64_t stride, std::int64_t n, A* best,
                  std::int32_t* found) {
   using V = Tile<A>;
-  Lanes<A> at = all_lanes<A>(position);
-  for (int l = 0; l < V::size; ++l) at[l] += static_cast<typename Mask<A>::Word>(l * stride);
   std::int64_t k = 0;
-  for (; k + V::size <= n; k += V::size, at += all_lanes<A>(V::size * stride)) {
+  for (; k + V::size <= n; k += V::size) {
+    Lanes<A> at;
+    for (int l = 0; l < V::size; ++l)
+      at[l] = static_cast<typename Mask<A>::Word>(position + (k + l) * stride);
     const V v = V::load(row + k), b = V::load(best + k);
     const Lanes<A> old = load_lanes<A>(found + k);
     const Mask<A> better = math::beats(v, b) | Mask<A>{old < 0};

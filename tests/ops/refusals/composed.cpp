@@ -131,7 +131,7 @@ TEST_CASE("refusals: hints of joins and writes fit the case", "[ops]") {
   refused("cat", {"hint: shapes must agree off the axis"}, [&] { cat({x, zeros({2, 4})}); });
   refused("index_put", {"values [4] f32 cpu", "expected shape [2, 3]", "broadcast to what is"},
           [&] { return index_put(x, {at}, zeros({4})); });
-  refused("index_put", {"3 axes of [2, 3]", "a mask stands for all of its axes"}, [&] {
+  refused("index_put", {"for 3 axes, and x is [2, 3]", "a mask stands for all of its axes"}, [&] {
     return index_put(x, {at, at, at}, zeros({2}));
   });
   refused("index_put", {"hint: a scalar has no axis"},
