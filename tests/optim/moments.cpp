@@ -386,7 +386,7 @@ TEST_CASE("an optimizer that is destroyed by the function of its rule ends the p
                        step.scaler = optim::LossScaler(optim::LossScale::dynamic({.init = 2}));
                      std::optional<optim::Custom> opt;
                      const auto update = [&](const optim::CustomInput& in) -> optim::CustomUpdate {
-                       const optim::Custom ended(std::move(*opt));
+                       if (opt) const optim::Custom ended(std::move(*opt));  // not while it is made
                        return {in.weight, {}};
                      };
                      opt.emplace({w}, optim::CustomOptions{.update = update}, step);
