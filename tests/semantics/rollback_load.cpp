@@ -85,7 +85,7 @@ TEST_CASE("[S22] a point in whose work a run is loaded goes back to the run as i
 TEST_CASE("[S22] the position of a loader stays where a loaded run has put it") {
   const test::TempFolder folder;
   const std::string path = folder.file("run");
-  data::Loader loader(data::TensorDataset({arange(12, f32)}), {.batch = 2});
+  data::Loader loader(data::TensorDataset({arange(12, f32, Device::cpu())}), {.batch = 2});
   auto it = loader.begin();
   io::save_run(path, {loader});
   const auto saved = loader.position();
