@@ -120,7 +120,7 @@ FIRN_HD constexpr V linear(V a, V b, V weight) {
 /// ones.
 template <class V>
 FIRN_HD constexpr V bilinear(V a, V b, V c, V d, V down, V right) {
-  return (V(1) - down) * ((V(1) - right) * a + right * b) + down * ((V(1) - right) * c + right * d);
+  return linear(linear(a, b, right), linear(c, d, right), down);
 }
 
 }  // namespace firn::math
