@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "firn/optim/schedule.h"
@@ -30,6 +31,13 @@ inline void require_decay(const char* op, const char* name, double value, const 
 inline void require_lr(const char* op, const Schedule& lr) {
   require_option(op, "lr", lr.at(0), 0, "0 leaves the weights as they are");
 }
+/// Returns the least number above 0 of f64, or else of f32: arithmetic takes subnormal numbers for
+/// 0.
+inline double least_number(DType type) {
+  return type == DType::f64 ? std::numeric_limits<double>::min()
+                            : static_cast<double>(std::numeric_limits<float>::min());
+}
+
 /// Learning rates that weights can use, in the arithmetic of their type; 0 besides.
 struct RateRange {
   double least = 0;

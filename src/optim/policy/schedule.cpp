@@ -9,13 +9,11 @@
 
 #include "base/check.h"
 #include "firn/runtime/kernel_support.h"
+#include "optim/policy/require_option.h"
 #include "optim/policy/schedule_table.h"
 
 namespace firn::optim {
 namespace {
-
-/// The least rate that f32 has: its arithmetic takes subnormal numbers for 0.
-constexpr double kLeastInF32 = std::numeric_limits<float>::min();
 
 void require_rate(const char* op, const char* name, double value) {
   FIRN_CHECK(value >= 0 && value < HUGE_VAL, op, "give a finite number of 0 or more",
@@ -236,7 +234,7 @@ Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::i
   const double most = *std::max_element(values.begin(), values.end());
   const double error = std::max(tolerance, 1e-15) * most;
   for (double& value : values)
-    if (value <= error && value < kLeastInF32) value = 0;
+    if (value <= error && value < least_number(f32)) value = 0;
   const auto at = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
   const auto piece = [&](std::int64_t first, std::int64_t last) -> Schedule::Piece {
     return {.kind = first == last ? Schedule::Kind::constant : Schedule::Kind::linear,
@@ -385,7 +383,7 @@ bool Plateau::observe(double value) {
   if (++bad_ <= options_.patience) return false;
   bad_ = 0;
   double lower = std::max(lr_ * options_.factor, options_.min_lr);
-  if (lower < kLeastInF32 && lower > options_.min_lr) lower = options_.min_lr;
+  if (lower < least_number(f32) && lower > options_.min_lr) lower = options_.min_lr;
   if (!(lower < lr_)) return false;
   lr_ = lower;
   return true;

@@ -36,8 +36,6 @@ struct GroupSetup {
 /// Returns true if the rule of any parameter computes in `type`, f32 or f64. Only rules of f64
 /// parameters compute in f64.
 bool any_in(DType type, const ParamList& parameters);
-/// Returns the least number above 0 of that type: arithmetic takes subnormal numbers for 0.
-double least_number(DType type);
 /// Throws Error if the number is infinite in the type, or becomes 0 there without being 0, or 1
 /// although it is `not_one`.
 void require_seen(const std::string& op, DType type, const char* name, double value,

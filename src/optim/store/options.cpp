@@ -16,11 +16,6 @@ bool any_in(DType type, const ParamList& parameters) {
   });
 }
 
-double least_number(DType type) {
-  return type == DType::f64 ? std::numeric_limits<double>::min()
-                            : static_cast<double>(std::numeric_limits<float>::min());
-}
-
 void require_seen(const std::string& op, DType type, const char* name, double value, bool not_one) {
   const bool wide = type == DType::f64;
   const double most = wide ? std::numeric_limits<double>::max()
@@ -46,38 +41,38 @@ RateRange rates_of(std::span<const kernels::OptimizerArena> arenas,
 
 namespace {
 
-/// Calls fn(name, value, not_one) for each number of a rule; not_one: it is to differ from 1.
+/// Calls fn(RuleNumber) for each number of a rule.
 template <class Rule, class Fn>
 void each_option(const Rule& r, const Fn& fn) {
-  if constexpr (requires { r.momentum; }) fn("momentum", r.momentum, true);
-  if constexpr (requires { r.dampening; }) fn("dampening", r.dampening, false);
+  if constexpr (requires { r.momentum; }) fn(RuleNumber{"momentum", r.momentum, true});
+  if constexpr (requires { r.dampening; }) fn(RuleNumber{"dampening", r.dampening});
   if constexpr (requires { r.nesterov; })
-    if (r.nesterov) fn("nesterov", 1, false);
-  if constexpr (requires { r.alpha; }) fn("alpha", r.alpha, true);
-  if constexpr (requires { r.beta1; }) fn("beta1", r.beta1, true);
-  if constexpr (requires { r.beta2; }) fn("beta2", r.beta2, true);
-  if constexpr (requires { r.eps; }) fn("eps", r.eps, false);
-  if constexpr (std::is_same_v<Rule, math::AmsGrad>) fn("amsgrad", 1, false);
-  if constexpr (requires { r.rho; }) fn("rho", r.rho, true);
-  if constexpr (requires { r.momentum_decay; }) fn("momentum_decay", r.momentum_decay, false);
+    if (r.nesterov) fn(RuleNumber{"nesterov", 1});
+  if constexpr (requires { r.alpha; }) fn(RuleNumber{"alpha", r.alpha, true});
+  if constexpr (requires { r.beta1; }) fn(RuleNumber{"beta1", r.beta1, true});
+  if constexpr (requires { r.beta2; }) fn(RuleNumber{"beta2", r.beta2, true});
+  if constexpr (requires { r.eps; }) fn(RuleNumber{"eps", r.eps});
+  if constexpr (std::is_same_v<Rule, math::AmsGrad>) fn(RuleNumber{"amsgrad", 1});
+  if constexpr (requires { r.rho; }) fn(RuleNumber{"rho", r.rho, true});
+  if constexpr (requires { r.momentum_decay; }) fn(RuleNumber{"momentum_decay", r.momentum_decay});
   if constexpr (requires { r.decoupled_weight_decay; })
-    if (r.decoupled_weight_decay) fn("decoupled_weight_decay", 1, false);
+    if (r.decoupled_weight_decay) fn(RuleNumber{"decoupled_weight_decay", 1});
   if constexpr (requires { r.eta_minus; }) {
-    fn("eta_minus", r.eta_minus, true);
-    fn("eta_plus", r.eta_plus, true);
-    fn("step_min", r.step_min, false);
-    fn("step_max", r.step_max, false);
+    fn(RuleNumber{"eta_minus", r.eta_minus, true});
+    fn(RuleNumber{"eta_plus", r.eta_plus, true});
+    fn(RuleNumber{"step_min", r.step_min});
+    fn(RuleNumber{"step_max", r.step_max});
   }
-  if constexpr (requires { r.lr_decay; }) fn("lr_decay", r.lr_decay, false);
-  if constexpr (requires { r.weight_decay; }) fn("weight_decay", r.weight_decay, false);
+  if constexpr (requires { r.lr_decay; }) fn(RuleNumber{"lr_decay", r.lr_decay});
+  if constexpr (requires { r.weight_decay; }) fn(RuleNumber{"weight_decay", r.weight_decay});
 }
 
 /// Describes each number by the shortest decimal that is read back as the same double.
 template <class Rule>
 std::string options_of(const Rule& r) {
   std::string out;
-  each_option(r, [&](const char* name, double value, bool) {
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name, value);
+  each_option(r, [&](const RuleNumber& n) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", n.name, n.value);
   });
   return out;
 }
@@ -85,11 +80,11 @@ std::string options_of(const Rule& r) {
 }  // namespace
 
 void require_options(const std::string& op, const GroupSetup& group, DType type) {
-  const auto require = [&](const char* name, double value, bool not_one) {
-    require_seen(op, type, name, value, not_one);
+  const auto require = [&](const RuleNumber& n) {
+    require_seen(op, type, n.name, n.value, n.not_one);
   };
-  require("a group's lr_scale", group.lr_scale, false);
-  require("the lr_scale of the other rule", group.other_lr_scale, false);
+  require({"a group's lr_scale", group.lr_scale});
+  require({"the lr_scale of the other rule", group.other_lr_scale});
   for (const kernels::UpdateRule* rule : {&group.rule, &group.other})
     std::visit(
         [&](const auto& r) {
@@ -98,11 +93,11 @@ void require_options(const std::string& op, const GroupSetup& group, DType type)
             FIRN_CHECK(type == DType::f64 || r.step_max <= math::kLargestRate, op, "50 is usual",
                        "step_max is {}, more than {}", r.step_max, math::kLargestRate);
           if constexpr (std::is_same_v<std::decay_t<decltype(r)>, math::Adagrad>)
-            require("initial_accumulator", r.initial, false);
+            require({"initial_accumulator", r.initial});
         },
         *rule);
   if (!group.whole) return;
-  for (const RuleNumber& n : group.whole->numbers()) require(n.name, n.value, n.not_one);
+  for (const RuleNumber& n : group.whole->numbers()) require(n);
 }
 
 std::string ParamStore::options_in_words() const {
