@@ -1,5 +1,5 @@
 // LoadRunOptions::other_settings: parts of an optimizer's state that settings switch on or off,
-// over ranks that divide the state.
+// over ranks that shard the state.
 #include <map>
 #include <optional>
 #include <string>
@@ -133,7 +133,7 @@ void micro_step(Filters& net, optim::Optimizer& opt, DType dtype, std::uint64_t 
   opt.step();
 }
 
-/// What a run of these ranks keeps in mid-cycle.
+/// Saves a run of these ranks in mid-cycle.
 void save_in_cycle(const Change& c, const Group& group, int zero, const std::string& path) {
   manual_seed(1);
   Filters net;
@@ -180,7 +180,7 @@ void save_expected(const Change& c, const std::string& from, const std::string& 
   io::save_run(ended, {net, *opt});
 }
 
-TEST_CASE("[S33][S43] run: settings switch parts of divided states on and off in mid-cycle") {
+TEST_CASE("[S33][S43] run: settings switch parts of sharded states on and off in mid-cycle") {
   const test::TempFolder folder;
   const std::string saved = folder.file("saved"), loaded = folder.file("loaded"),
                     ended = folder.file("ended");

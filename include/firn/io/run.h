@@ -109,9 +109,9 @@ struct LoadRunOptions {
   /// Allows an optimizer whose settings differ from the file's: the constants of its rule, such as
   /// betas and weight decay, clipping, averages, and how the loss scale changes. The program's
   /// settings then hold. The optimizer's state (learning-rate schedule, loss scale, current cycle)
-  /// always comes from the file. If a setting switches averages, momentum, masters or another part
-  /// of the state on, that part begins as before a first step, averages and masters with the loaded
-  /// weights. A part that is off here is dropped. StepOptions::accumulate and max_skips may always
+  /// always comes from the file. A setting may switch on averages, momentum, masters or other
+  /// parts. These begin as before a first step: averages and masters with the loaded weights.
+  /// load_run() drops parts that are off here. StepOptions::accumulate and max_skips may always
   /// differ, as may the function of optim::Custom.
   bool other_settings = false;
 };

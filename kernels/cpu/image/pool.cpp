@@ -192,7 +192,7 @@ void max_along_width(const ConstView& x, const Pooling& p, const ImageRow& at, A
                       });
 }
 
-/// The same for adaptive windows.
+/// Finds the largest element of each adaptive window of a span along the width.
 template <class A>
 void max_by_window(const ConstView& x, const Pooling& p, const ImageRow& at, A* best,
                    std::int32_t* found) {
@@ -220,7 +220,7 @@ void sum_along_width(const ConstView& x, const Pooling& p, const ImageRow& at, A
   });
 }
 
-/// The same for adaptive windows.
+/// Sums each adaptive window of a span along the width.
 template <class A>
 void sum_by_window(const ConstView& x, const Pooling& p, const ImageRow& at, A* sums) {
   for (std::int64_t e = 0; e < at.size; ++e) {

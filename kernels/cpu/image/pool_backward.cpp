@@ -16,8 +16,8 @@ const A* gradients(const ConstView& dy, std::int64_t offset, std::int64_t stride
 /// The gradients that windows give to their positions. load() reads those of window (i, j) for a
 /// span of channels; along the width, it reads those of windows (i, j), (i, j + 1), ... give()
 /// computes the share of one position of the window; along the width, the shares of `position`,
-/// position + stride, ... add() adds those of the e-th window of a span to n positions, the first
-/// of which is `position`.
+/// position + stride, ... add() adds those of a span's e-th window, at `position` and the n - 1
+/// positions after it.
 template <class A>
 struct MaxGradient {
   const ConstView &dy, &index;
