@@ -90,8 +90,7 @@ class Printer {
     const bool innermost = axis + 1 == shape_.size();
     const std::string line_break =
         innermost ? ", "
-                  : "," + std::string(static_cast<std::size_t>(shape_.size() - axis - 1), '\n') +
-                        std::string(static_cast<std::size_t>(axis + 1), ' ');
+                  : fmt::format(",{:\n<{}}{:{}}", "", shape_.size() - axis - 1, "", axis + 1);
     out_ += '[';
     bool ellipsis = false;
     for (std::int64_t i = 0; i < n; ++i) {

@@ -12,7 +12,6 @@
 namespace firn::autograd {
 namespace {
 
-constexpr const char* kOp = "checkpoint";
 constexpr std::int64_t kHashesInBlock = 64;
 
 std::atomic<std::uint64_t> next_number{1};
@@ -35,7 +34,7 @@ Segment::Segment(const CheckpointOptions& options, std::function<void()> again)
       device_(default_device()),
       module_(thread_context.labels.module),
       number_(next_number.fetch_add(1, std::memory_order_relaxed)) {
-  require_named(kOp, "Keep", options.keep, Keep::in_file);
+  require_named(kCheckpoint, "Keep", options.keep, Keep::in_file);
   log_->keeps_products = options.keep == Keep::products;
 }
 
@@ -71,7 +70,7 @@ std::shared_ptr<Segment::Away> Segment::move_away(const Tensor& t) {
       if (auto away = away_[i].second.lock(); away && away->version == storage.version())
         return away;
   const bool to_host = options_.keep == Keep::on_host;
-  FIRN_CHECK(!to_host || !t.device().is_cpu(), kOp, "take Keep::in_file, or Keep::inputs",
+  FIRN_CHECK(!to_host || !t.device().is_cpu(), kCheckpoint, "take Keep::in_file, or Keep::inputs",
              "Keep::on_host has no use for {}, which is in memory of the host", describe(t));
   auto away =
       std::make_shared<Away>(storage, to_host ? memory::Elsewhere::host : memory::Elsewhere::file);

@@ -25,6 +25,9 @@ namespace firn::autograd {
 class Node;
 class Segment;
 
+/// The name of the operation in errors.
+inline constexpr const char* kCheckpoint = "checkpoint";
+
 /// Tensor that a hook put in the place of a module's input or result.
 class Replacement {
  public:

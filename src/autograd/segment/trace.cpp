@@ -15,8 +15,6 @@
 namespace firn::autograd {
 namespace {
 
-constexpr const char* kOp = "checkpoint";
-
 /// Names the module in an error: "blocks.3", or the type of the outermost module.
 void name_module(Error& e, std::uint32_t label) noexcept {
   try {
@@ -29,7 +27,7 @@ void name_module(Error& e, std::uint32_t label) noexcept {
 /// Throws Error: the function is not the same the second time.
 template <class... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
-  Error e(kOp, fmt::format(format, std::forward<Args>(args)...),
+  Error e(kCheckpoint, fmt::format(format, std::forward<Args>(args)...),
           "the function must do the same again: until the backward pass, do not change what it "
           "captures or settings of checkpoints, and draw random numbers from firn's generators");
   name_module(e, thread_context.labels.module);
@@ -43,7 +41,7 @@ void hash_into(const Tensor& sum, const Tensor& t) {
 }  // namespace
 
 void Segment::run_again(std::uint32_t place) {
-  FIRN_CHECK(!computing_, kOp, "call backward() when checkpoint() has returned",
+  FIRN_CHECK(!computing_, kCheckpoint, "call backward() when checkpoint() has returned",
              "a backward pass came to a function that is being computed");
   struct Computing {
     bool& on;
@@ -336,7 +334,7 @@ void detail::blame_input(const Error& e, std::size_t i, std::uint32_t version_th
                          const Tensor& now) {
   if (version_of(now) == version_then || dynamic_cast<const OutOfMemory*>(&e)) return;
   Error named(
-      autograd::kOp,
+      autograd::kCheckpoint,
       fmt::format("input {} ({}) was written by {} since the first call: {}: {}", i, describe(now),
                   now.storage()->last_writer(), e.op(), e.message()),
       "keep the inputs as they are until the backward pass, or give the function a clone()");

@@ -20,7 +20,6 @@
 namespace firn::nn {
 namespace {
 
-constexpr double kCumulative = -1;  // the kernels' momentum for a mean of all batches
 constexpr const char* kOneValue =
     "leave such a batch out, or evaluate with eval(), or use nn::GroupNorm";
 
@@ -53,8 +52,7 @@ BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
   FIRN_CHECK(c > 0, what, "give the number of channels", "c = {} must be positive", c);
   checked_elements(what, {2, c});  // the shape of the pooled moments
   check_dtype(what, options.dtype);
-  FIRN_CHECK(options.eps >= 0, what, "a small number such as 1e-5 keeps the division finite",
-             "eps = {} must not be negative", options.eps);
+  check_eps(what, options.eps);
   const double m = options.momentum.value_or(0);
   FIRN_CHECK(m >= 0 && m <= 1, what,
              "it is the share of the new batch; std::nullopt averages over all batches",
@@ -126,7 +124,8 @@ detail::BatchStatistics& BatchNorm::statistics() {
   autograd::Leaf* const leaf = autograd::leaf_or_frozen(weight);
   if (leaf) leaf->reserve_extras();
   if (!statistics_ || !statistics_->are_of(*this))
-    statistics_ = std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(kCumulative));
+    statistics_ =
+        std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(detail::kCumulative));
   if (leaf && leaf->member() != statistics_) leaf->set_member(statistics_);
   return *statistics_;
 }

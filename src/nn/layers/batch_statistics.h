@@ -22,6 +22,9 @@
 
 namespace firn::nn::detail {
 
+/// The kernels' momentum for a mean of all batches.
+inline constexpr double kCumulative = -1;
+
 /// The running statistics of a layer and its copies: holds the buffers' handles and updates the
 /// buffers. The pool belongs to one cycle at a time, its owner. The host knows the owner, so its
 /// decisions in a captured pass must hold at each replay.

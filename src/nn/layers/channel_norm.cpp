@@ -8,10 +8,9 @@
 namespace firn::nn {
 namespace {
 
-void check_sizes(const char* layer, std::int64_t c, double eps, DType dtype) {
+void check_channels(const char* layer, std::int64_t c, double eps, DType dtype) {
   FIRN_CHECK(c > 0, layer, "give the number of channels", "c = {} must be positive", c);
-  FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
-             "eps = {} must not be negative", eps);
+  check_eps(layer, eps);
   checked_elements(layer, {c});
   check_dtype(layer, dtype);
 }
@@ -27,7 +26,7 @@ FIRN_DEFINE_MEMBERS(LocalResponseNorm)
 
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions& options)
     : groups_(groups), c_(c), eps_(options.eps) {
-  check_sizes("GroupNorm", c, options.eps, options.dtype);
+  check_channels("GroupNorm", c, options.eps, options.dtype);
   FIRN_CHECK(groups > 0 && c % groups == 0, "GroupNorm",
              "choose a divisor of the number of channels", "{} groups of {} channels", groups, c);
   if (!options.affine) return;
@@ -50,7 +49,7 @@ std::string GroupNorm::extra_repr() const {
 InstanceNorm::InstanceNorm(const char* what, int rank, std::int64_t c,
                            const InstanceNormOptions& options)
     : what_(what), rank_(rank), c_(c), eps_(options.eps) {
-  check_sizes(what, c, options.eps, options.dtype);
+  check_channels(what, c, options.eps, options.dtype);
   if (!options.affine) return;
   weight = Parameter::full({c}, 1, options.dtype, options.device);
   bias = Parameter::full({c}, 0, options.dtype, options.device);

@@ -15,8 +15,8 @@ namespace firn::nn {
 namespace {
 
 /// The last `axes` of three numbers, or one if all are equal.
-std::string text(const Size3& v, int axes) {
-  return axes == 3 ? nn::text(v) : nn::text(Size2(axes == 2 ? v.h : v.w, v.w));
+std::string text_of_axes(const Size3& v, int axes) {
+  return axes == 3 ? text(v) : text(Size2(axes == 2 ? v.h : v.w, v.w));
 }
 
 Size3 lifted(Size2 v, std::int64_t depth) { return {depth, v.h, v.w}; }
@@ -33,7 +33,7 @@ struct Sizes {
   std::int64_t in, out;
   Size3 kernel, stride, padding, dilation;
   std::int64_t groups;
-  std::string shown(const Size3& v) const { return text(v, axes); }
+  std::string shown(const Size3& v) const { return text_of_axes(v, axes); }
 };
 
 template <class Options>

@@ -8,10 +8,9 @@
 namespace firn::nn {
 namespace {
 
-void check_sizes(const char* layer, std::int64_t n, double eps, DType dtype) {
+void check_last_axis(const char* layer, std::int64_t n, double eps, DType dtype) {
   FIRN_CHECK(n > 0, layer, "give the size of the last axis", "n = {} must be positive", n);
-  FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
-             "eps = {} must not be negative", eps);
+  check_eps(layer, eps);
   checked_elements(layer, {n});
   check_dtype(layer, dtype);
 }
@@ -29,7 +28,7 @@ FIRN_DEFINE_MEMBERS(LayerNorm, weight, bias)
 FIRN_DEFINE_MEMBERS(RMSNorm, weight)
 
 LayerNorm::LayerNorm(std::int64_t n, const LayerNormOptions& options) : n_(n), eps_(options.eps) {
-  check_sizes("LayerNorm", n, options.eps, options.dtype);
+  check_last_axis("LayerNorm", n, options.eps, options.dtype);
   if (options.affine) weight = Parameter::full({n}, 1, options.dtype, options.device);
   if (options.affine && options.bias) bias = Parameter::full({n}, 0, options.dtype, options.device);
 }
@@ -47,7 +46,7 @@ std::string LayerNorm::extra_repr() const {
 }
 
 RMSNorm::RMSNorm(std::int64_t n, const RMSNormOptions& options) : n_(n), eps_(options.eps) {
-  check_sizes("RMSNorm", n, options.eps, options.dtype);
+  check_last_axis("RMSNorm", n, options.eps, options.dtype);
   if (options.affine) weight = Parameter::full({n}, 1, options.dtype, options.device);
 }
 

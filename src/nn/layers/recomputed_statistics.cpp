@@ -16,7 +16,6 @@ namespace firn::nn {
 namespace {
 
 constexpr const char* kOp = "RecomputedStatistics";
-constexpr double kCumulative = -1;  // the kernels' momentum for a mean of all batches
 
 }  // namespace
 
@@ -117,7 +116,7 @@ RecomputedStatistics::RecomputedStatistics(Module& m, const std::function<void()
   });
   s.begin();
   for (State::Kept& k : s.all)
-    k.layer->statistics_ = std::make_shared<detail::BatchStatistics>(*k.layer, kCumulative);
+    k.layer->statistics_ = std::make_shared<detail::BatchStatistics>(*k.layer, detail::kCumulative);
   struct Modes {
     State& s;
     explicit Modes(State& state) : s(state) {

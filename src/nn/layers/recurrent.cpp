@@ -133,7 +133,7 @@ RecurrentResult detail::RecurrentStack::run(RecurrentWeights& weights, const Ten
   Tensor y = single ? unsqueeze(x, 1) : swaps ? transpose(x, 0, 1) : x;
   if (lengths.defined()) {
     // Padding may hold anything, and the weights' gradient multiplies it.
-    FIRN_CHECK(lengths.shape() == Shape{batch}, name_,
+    FIRN_CHECK(lengths.rank() == 1 && lengths.size(0) == batch, name_,
                "lengths is [batch]: the steps of each sequence", "lengths {} for input {}",
                describe(lengths), describe(x));
     FIRN_CHECK(lengths.dtype() == i64 || lengths.dtype() == i32, name_,

@@ -34,4 +34,10 @@ inline void check_dtype(const char* layer, DType dtype) {
              "parameters have gradients, and dtype = {} has none", dtype);
 }
 
+/// Throws Error naming the layer if eps is negative or not a number.
+inline void check_eps(const char* layer, double eps) {
+  FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
+             "eps = {} must not be negative", eps);
+}
+
 }  // namespace firn::nn

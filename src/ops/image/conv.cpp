@@ -72,12 +72,12 @@ V by_channel(V v, int rank) {
   return v;
 }
 
-struct Numbers {
+struct Steps {
   Size3 stride, dilation;
   std::int64_t groups;
 };
 
-void check_numbers(const char* op, const Numbers& o, const Size3& padding, int spatial) {
+void check_numbers(const char* op, const Steps& o, const Size3& padding, int spatial) {
   static constexpr const char* kOrder[] = {"it counts positions along the rows",
                                            "sizes are height and width, in this order",
                                            "sizes are depth, height and width, in this order"};

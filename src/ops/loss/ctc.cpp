@@ -14,7 +14,7 @@ using namespace ops;
 
 namespace {
 
-constexpr const char* kOp = "ctc_loss";
+constexpr const char* kCtcLoss = "ctc_loss";
 
 /// The operands of a batch, in the kernels' form.
 struct CtcOperands {
@@ -24,7 +24,7 @@ struct CtcOperands {
 
   kernels::CtcTargets view() const {
     return {labels.view(), starts.view(), input_lengths.view(),  target_lengths.view(),
-            longest,       options.blank, options.zero_infinity, kOp};
+            longest,       options.blank, options.zero_infinity, kCtcLoss};
   }
 };
 
@@ -35,18 +35,18 @@ Tensor plain_numbers(const Tensor& t, Device device) {
 /// Returns the lengths as [n], which may be on the CPU. Checks them if they are.
 Tensor lengths_for(const char* name, const Tensor& lengths, const Tensor& x, bool single,
                    std::int64_t most) {
-  require_index(kOp, lengths);
+  require_index(kCtcLoss, lengths);
   const std::int64_t n = single ? 1 : x.size(1);
-  FIRN_CHECK((lengths.shape() == Shape{n}) || (single && lengths.rank() == 0), kOp,
+  FIRN_CHECK((lengths.shape() == Shape{n}) || (single && lengths.rank() == 0), kCtcLoss,
              "one number for each sequence", "{} {} for log_probs {}", name, describe(lengths),
              describe(x));
-  FIRN_CHECK(lengths.device() == x.device() || lengths.device().is_cpu(), kOp,
+  FIRN_CHECK(lengths.device() == x.device() || lengths.device().is_cpu(), kCtcLoss,
              "move it to the device of log_probs, or to the CPU", "{} {} for log_probs {}", name,
              describe(lengths), describe(x));
   if (lengths.device().is_cpu() && !runtime::dry_run()) {
     const auto numbers = plain_numbers(lengths, Device::cpu()).to_vector<std::int64_t>();
     for (std::size_t i = 0; i < numbers.size(); ++i)
-      FIRN_CHECK(numbers[i] >= 0 && numbers[i] <= most, kOp,
+      FIRN_CHECK(numbers[i] >= 0 && numbers[i] <= most, kCtcLoss,
                  "a sequence has no more steps than log_probs, and no more labels than targets",
                  "{} of sequence {} is {}, not in [0, {}]", name, i, numbers[i], most);
   }
@@ -59,15 +59,15 @@ void check_labels(const CtcOperands& in, std::int64_t classes, bool joined) {
                                   counts = numbers(in.target_lengths);
   std::int64_t all = 0;
   for (const std::int64_t count : counts) all += count;
-  FIRN_CHECK(!joined || all == in.labels.numel(), kOp,
+  FIRN_CHECK(!joined || all == in.labels.numel(), kCtcLoss,
              "targets with one axis hold the labels of all sequences, one after the other",
              "targets hold {} labels, target_lengths add up to {}", in.labels.numel(), all);
   for (std::size_t i = 0; i < counts.size(); ++i) {
     for (std::int64_t j = 0; j < counts[i]; ++j) {
       const std::int64_t label = labels[static_cast<std::size_t>(starts[i] + j)];
-      FIRN_CHECK(label >= 0 && label < classes, kOp, "labels are classes of log_probs",
+      FIRN_CHECK(label >= 0 && label < classes, kCtcLoss, "labels are classes of log_probs",
                  "label {} of sequence {} is {}, not in [0, {})", j, i, label, classes);
-      FIRN_CHECK(label != in.options.blank, kOp,
+      FIRN_CHECK(label != in.options.blank, kCtcLoss,
                  "targets hold labels alone; CtcOptions::blank is a class of its own",
                  "label {} of sequence {} is {}, the blank", j, i, label);
     }
@@ -76,15 +76,15 @@ void check_labels(const CtcOperands& in, std::int64_t classes, bool joined) {
 
 CtcOperands operands_for(const Tensor& x, const Tensor& targets, const Tensor& input_lengths,
                          const Tensor& target_lengths, const CtcOptions& options, bool single) {
-  require_index(kOp, targets);
+  require_index(kCtcLoss, targets);
   const std::int64_t n = single ? 1 : x.size(1);
   const bool joined = targets.rank() == 1;
-  FIRN_CHECK(joined || (targets.rank() == 2 && targets.size(0) == n), kOp,
+  FIRN_CHECK(joined || (targets.rank() == 2 && targets.size(0) == n), kCtcLoss,
              "targets are [n, longest], or the labels of all sequences in one row",
              "targets {} for log_probs {}", describe(targets), describe(x));
-  FIRN_CHECK(targets.device() == x.device(), kOp, "targets.to(log_probs.device())",
+  FIRN_CHECK(targets.device() == x.device(), kCtcLoss, "targets.to(log_probs.device())",
              "devices differ: targets {} and log_probs {}", describe(targets), describe(x));
-  FIRN_CHECK(options.blank >= 0 && options.blank < x.size(-1), kOp, "0 is usual",
+  FIRN_CHECK(options.blank >= 0 && options.blank < x.size(-1), kCtcLoss, "0 is usual",
              "blank = {} is no class of log_probs {}", options.blank, describe(x));
   CtcOperands in{
       .labels = reshape(plain_numbers(targets, x.device()), {targets.numel()}),
@@ -104,8 +104,8 @@ CtcOperands operands_for(const Tensor& x, const Tensor& targets, const Tensor& i
 
 LossTerms ctc_terms(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                     const Tensor& target_lengths, const CtcOptions& options) try {
-  require_floating(kOp, log_probs);
-  FIRN_CHECK(log_probs.rank() == 2 || log_probs.rank() == 3, kOp,
+  require_floating(kCtcLoss, log_probs);
+  FIRN_CHECK(log_probs.rank() == 2 || log_probs.rank() == 3, kCtcLoss,
              "log_probs are [steps, n, classes], or [steps, classes] without a batch",
              "log_probs {}", describe(log_probs));
   const bool single = log_probs.rank() == 2;
@@ -127,14 +127,14 @@ LossTerms ctc_terms(const Tensor& log_probs, const Tensor& targets, const Tensor
     kernels::ctc_backward(b.grad().view(), b.saved(0).view(), kept.view(), b.saved(5).view(),
                           dx.mutable_view(), beta, b.stream());
   };
-  const Tensor y = record(kOp, terms, {&x}, {Saved::input(0)}, backward);
+  const Tensor y = record(kCtcLoss, terms, {&x}, {Saved::input(0)}, backward);
   // alpha is not written for steps and states beyond a sequence's own.
   if (recorded)
     autograd::save(y, {in.labels, in.starts, in.input_lengths, in.target_lengths, alpha},
                    [](std::size_t i) { return i == 4; });
   return {single ? squeeze(y, 0) : y};
 }
-FIRN_OUT_OF_MEMORY(kOp)
+FIRN_OUT_OF_MEMORY(kCtcLoss)
 
 Loss ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
               const Tensor& target_lengths, const CtcOptions& options) {

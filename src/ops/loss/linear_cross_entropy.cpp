@@ -20,7 +20,7 @@ namespace {
 
 using namespace ops;
 
-constexpr const char* kOp = "linear_cross_entropy";
+constexpr const char* kLinearCrossEntropy = "linear_cross_entropy";
 
 /// `count` entries of the first axis, from `first` on.
 template <class V>
@@ -254,18 +254,21 @@ struct Gradient {
 Loss linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target,
                           const CrossEntropyOptions& options,
                           const LinearCrossEntropyOptions& linear) try {
-  require_dense(kOp, x, w, linear.bias);
-  require_defined(kOp, target);
-  FIRN_CHECK(w.size(0) > 0, kOp, "weight is [classes, in]", "weight {} has no classes",
-             describe(w));
+  require_dense(kLinearCrossEntropy, x, w, linear.bias);
+  require_defined(kLinearCrossEntropy, target);
+  FIRN_CHECK(w.size(0) > 0, kLinearCrossEntropy, "weight is [classes, in]",
+             "weight {} has no classes", describe(w));
   Shape rows_shape = x.shape();
   rows_shape.pop_back();
-  FIRN_CHECK(target.shape() == rows_shape, kOp, "give one class number per row of x",
-             "target {} for x {}: expected shape {}", describe(target), describe(x), rows_shape);
-  FIRN_CHECK(!options.axis, kOp, "leave the axis out: the classes are the rows of the weight",
-             "axis = {}", *options.axis);
-  FIRN_CHECK(linear.chunk_rows >= 0 && linear.chunk_classes >= 0, kOp, "0 lets the shapes choose",
-             "chunk_rows = {}, chunk_classes = {}", linear.chunk_rows, linear.chunk_classes);
+  FIRN_CHECK(target.shape() == rows_shape, kLinearCrossEntropy,
+             "give one class number per row of x", "target {} for x {}: expected shape {}",
+             describe(target), describe(x), rows_shape);
+  FIRN_CHECK(!options.axis, kLinearCrossEntropy,
+             "leave the axis out: the classes are the rows of the weight", "axis = {}",
+             *options.axis);
+  FIRN_CHECK(linear.chunk_rows >= 0 && linear.chunk_classes >= 0, kLinearCrossEntropy,
+             "0 lets the shapes choose", "chunk_rows = {}, chunk_classes = {}", linear.chunk_rows,
+             linear.chunk_classes);
 
   const Tensor x_rows = as_matrix(x);
   // An f32 weight under autocast is cast chunk by chunk. A copy of it all could be the largest
@@ -276,7 +279,8 @@ Loss linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target
   const Autocasted casted(Policy::lower, x_rows, in_chunks ? none : w, linear.bias);
   const Tensor &rows = casted[0], &weight = in_chunks ? w : casted[1], &bias = casted[2];
   const std::int64_t n = rows.size(0), classes = weight.size(0);
-  const ClassOperands given = class_operands(kOp, rows, classes, target, options, false);
+  const ClassOperands given =
+      class_operands(kLinearCrossEntropy, rows, classes, target, options, false);
   const Operands in{rows,       weight, bias, given.target, given.class_weights, given.row_weights,
                     given.terms};
   const Chunks chunks = Chunks::of(n, classes, linear);
@@ -304,7 +308,7 @@ Loss linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target
   const bool one_tensor =
       rows.requires_grad() && autograd::node_of(rows) == autograd::node_of(weight);
   const Tensor recorded =
-      record(kOp, sum, {&rows, &weight, &bias},
+      record(kLinearCrossEntropy, sum, {&rows, &weight, &bias},
              {Saved::input(0), Saved::input(1), Saved::other(in.target), Saved::other(stats)},
              Gradient{given.terms, chunks, one_tensor});
   if (autograd::Node* node = autograd::node_of(recorded)) {
@@ -314,6 +318,6 @@ Loss linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target
   }
   return {recorded, denominator, false, class_count(target, options)};
 }
-FIRN_OUT_OF_MEMORY(kOp)
+FIRN_OUT_OF_MEMORY(kLinearCrossEntropy)
 
 }  // namespace firn

@@ -12,7 +12,7 @@ namespace {
 
 using namespace algebra;
 
-constexpr const char* kName = "Adafactor";
+constexpr const char* kAdafactor = "Adafactor";
 
 /// Returns `shape` with size 1 at the axis, which is counted from the end.
 Shape without(Shape shape, std::int64_t axis) {
@@ -111,21 +111,21 @@ class AdafactorRule final : public NonElementwiseRule {
 };
 
 void check(const AdafactorOptions& o) {
-  FIRN_CHECK(o.beta2_decay <= 0 && o.beta2_decay > -HUGE_VAL, kName, "-0.8 is usual",
+  FIRN_CHECK(o.beta2_decay <= 0 && o.beta2_decay > -HUGE_VAL, kAdafactor, "-0.8 is usual",
              "beta2_decay is {}, not 0 or less", o.beta2_decay);
   // Zero gradients make 0 / max(0, eps1).
   const double eps1 = o.eps1.value_or(1);
-  require_positive(kName, "eps1", eps1, "leave it unset");
-  FIRN_CHECK(eps1 * eps1 > 0, kName, "leave it unset", "eps1 is {}, and its square 0", eps1);
-  require_decay(kName, "eps2", o.eps2, "1e-3 is usual");
-  require_option(kName, "clip", o.clip, 1, "1 is usual");
+  require_positive(kAdafactor, "eps1", eps1, "leave it unset");
+  FIRN_CHECK(eps1 * eps1 > 0, kAdafactor, "leave it unset", "eps1 is {}, and its square 0", eps1);
+  require_decay(kAdafactor, "eps2", o.eps2, "1e-3 is usual");
+  require_option(kAdafactor, "clip", o.clip, 1, "1 is usual");
 }
 
 }  // namespace
 
 template <>
 struct RuleOf<AdafactorOptions> {
-  static constexpr const char* kName = firn::optim::kName;
+  static constexpr const char* kName = kAdafactor;
   static void take(GroupOptions&, AdafactorOptions&) {}
   static GroupSetup setup(const AdafactorOptions& o) {
     check(o);

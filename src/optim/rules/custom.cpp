@@ -10,7 +10,7 @@
 namespace firn::optim {
 namespace {
 
-constexpr const char* kName = "Custom";
+constexpr const char* kCustom = "Custom";
 
 bool is_taken(const std::string& name) {
   for (const char* word : {"weight", "gradient", "master", "ema"})
@@ -19,13 +19,13 @@ bool is_taken(const std::string& name) {
 }
 
 void check(const CustomOptions& o) {
-  require_function(kName, o.update, "set CustomOptions::update", "the function of the update");
+  require_function(kCustom, o.update, "set CustomOptions::update", "the function of the update");
   for (std::size_t i = 0; i < o.states.size(); ++i) {
     const std::string& name = o.states[i].name;
-    FIRN_CHECK(!name.empty() && name.find('.') == std::string::npos && !is_taken(name), kName,
+    FIRN_CHECK(!name.empty() && name.find('.') == std::string::npos && !is_taken(name), kCustom,
                "give it a name such as \"momentum\"", "state {} is called \"{}\"", i, name);
     for (std::size_t j = 0; j < i; ++j)
-      FIRN_CHECK(o.states[j].name != name, kName, "give each its own name",
+      FIRN_CHECK(o.states[j].name != name, kCustom, "give each its own name",
                  "states {} and {} are both called \"{}\"", j, i, name);
   }
 }
@@ -35,7 +35,7 @@ void require_like(const Tensor& got, const Tensor& like, const std::string& what
                   const std::string& label) {
   FIRN_CHECK(got.defined() && got.shape() == like.shape() && got.dtype() == like.dtype() &&
                  got.device() == like.device(),
-             kName, "return a tensor like the one that the function was given",
+             kCustom, "return a tensor like the one that the function was given",
              "the function's {} of {}, is {}, not {} {} {}", what, label,
              got.defined() ? firn::describe(got) : "undefined", to_string(like.shape()),
              to_string(like.dtype()), to_string(like.device()));
@@ -51,7 +51,7 @@ class CustomRule final : public NonElementwiseRule {
       const Shape& weight = parameter.tensor.shape();
       const Shape shape = s.shape ? s.shape(weight) : weight;
       for (const std::int64_t n : shape)
-        FIRN_CHECK(n >= 0, kName, "return sizes of 0 or more", "state \"{}\" of {}, has shape {}",
+        FIRN_CHECK(n >= 0, kCustom, "return sizes of 0 or more", "state \"{}\" of {}, has shape {}",
                    s.name, label, shape);
       out.push_back({s.name, shape, s.initial});
     }
@@ -85,7 +85,7 @@ class CustomRule final : public NonElementwiseRule {
     }
     const CustomUpdate out = options_.update(in);
     require_like(out.weight, s.next_weight, "weight", s.label);
-    FIRN_CHECK(out.states.size() == s.states.size(), kName,
+    FIRN_CHECK(out.states.size() == s.states.size(), kCustom,
                "return as many as CustomOptions::states, in their order",
                "the function returns {} states of {}, which has {}", out.states.size(), s.label,
                s.states.size());
@@ -107,7 +107,7 @@ class CustomRule final : public NonElementwiseRule {
 
 template <>
 struct RuleOf<CustomOptions> {
-  static constexpr const char* kName = firn::optim::kName;
+  static constexpr const char* kName = kCustom;
   static void take(GroupOptions&, CustomOptions&) {}
   static GroupSetup setup(const CustomOptions& o) {
     check(o);

@@ -13,7 +13,7 @@ namespace {
 
 using namespace algebra;
 
-constexpr const char* kName = "Muon";
+constexpr const char* kMuon = "Muon";
 
 /// X = a X + b (X X^T) X + c (X X^T)^2 X. Five iterations bring singular values from 1e-3 to 1
 /// close to 1 (Jordan et al. 2024).
@@ -73,7 +73,7 @@ class MuonRule final : public NonElementwiseRule {
 
   std::vector<State> states(const NamedTensor& parameter, const std::string& label) const override {
     const int rank = parameter.tensor.rank();
-    FIRN_CHECK(rank == 2 || (rank > 2 && options_.flatten), kName,
+    FIRN_CHECK(rank == 2 || (rank > 2 && options_.flatten), kMuon,
                rank > 2 ? "set flatten, or leave it to AdamW by `hidden`"
                         : "leave it to AdamW by `hidden`, or by a group with .hidden = false",
                "{}, is no matrix", label);
@@ -121,27 +121,27 @@ class MuonRule final : public NonElementwiseRule {
 };
 
 void check(const MuonOptions& o) {
-  require_option(kName, "momentum", o.momentum, 0, 1, "0.95 is usual, 0 is off");
-  FIRN_CHECK(!o.nesterov || o.momentum > 0, kName, "set nesterov to false",
+  require_option(kMuon, "momentum", o.momentum, 0, 1, "0.95 is usual, 0 is off");
+  FIRN_CHECK(!o.nesterov || o.momentum > 0, kMuon, "set nesterov to false",
              "nesterov needs momentum > 0; it is {}", o.momentum);
-  FIRN_CHECK(o.scale == MuonScale::original || o.scale == MuonScale::match_rms_adamw, kName,
+  FIRN_CHECK(o.scale == MuonScale::original || o.scale == MuonScale::match_rms_adamw, kMuon,
              "give MuonScale::original or MuonScale::match_rms_adamw", "scale is {}",
              static_cast<int>(o.scale));
-  FIRN_CHECK(o.newton_schulz_steps >= 1 && o.newton_schulz_steps < 100, kName, "5 is usual",
+  FIRN_CHECK(o.newton_schulz_steps >= 1 && o.newton_schulz_steps < 100, kMuon, "5 is usual",
              "newton_schulz_steps is {}, not in [1, 100)", o.newton_schulz_steps);
-  require_option(kName, "adamw_lr_scale", o.adamw_lr_scale, 0,
+  require_option(kMuon, "adamw_lr_scale", o.adamw_lr_scale, 0,
                  "1 gives both rules the same learning rate");
-  require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");
-  require_option(kName, "beta2", o.beta2, 0, 1, "0.999 is usual");
-  require_positive(kName, "eps", o.eps, "1e-8 is usual");
-  require_decay(kName, "adamw_weight_decay", o.adamw_weight_decay, "0 is off");
+  require_option(kMuon, "beta1", o.beta1, 0, 1, "0.9 is usual");
+  require_option(kMuon, "beta2", o.beta2, 0, 1, "0.999 is usual");
+  require_positive(kMuon, "eps", o.eps, "1e-8 is usual");
+  require_decay(kMuon, "adamw_weight_decay", o.adamw_weight_decay, "0 is off");
 }
 
 }  // namespace
 
 template <>
 struct RuleOf<MuonOptions> {
-  static constexpr const char* kName = firn::optim::kName;
+  static constexpr const char* kName = kMuon;
   static void take(GroupOptions& g, MuonOptions& o) {
     const ParamGroup& group = g.group();
     g.take(group.momentum, o.momentum);
