@@ -17,6 +17,7 @@ class Walk {
 
   Walk(const Shape& shape, const Strides* const* strides, int views);
 
+  int views() const noexcept { return views_; }
   int rank() const noexcept { return rank_; }
   std::int64_t size(int axis) const noexcept { return sizes_[axis]; }
   std::int64_t stride(int view, int axis) const noexcept { return strides_[view][axis]; }
@@ -24,6 +25,8 @@ class Walk {
   std::int64_t inner_stride(int view) const noexcept { return strides_[view][rank_ - 1]; }
   /// True if a view repeats one element.
   bool constant(int view) const noexcept;
+  /// True if a view's elements follow each other without gaps, in the order of the walk.
+  bool dense(int view) const noexcept { return rank_ == 1 && strides_[view][0] == 1; }
 
   /// Calls fn(offsets, n) for runs of at most `limit` elements that cover the linear range [begin,
   /// end). offsets[v] is the start of the run in view v, in elements.

@@ -133,8 +133,7 @@ void copy_gapped(const T* __restrict from, BlockSteps f, T* __restrict to, std::
 
 }  // namespace
 
-Blocks::Blocks(const Shape& shape, const Strides* const* strides, int views, std::int64_t limit)
-    : walk_(shape, strides, views), views_(views) {
+Blocks::Blocks(const Walk& walk, std::int64_t limit) : walk_(walk), views_(walk.views()) {
   const int inner = walk_.rank() - 1;
   int row = crossing();
   const bool crosses = row >= 0;
@@ -145,7 +144,7 @@ Blocks::Blocks(const Shape& shape, const Strides* const* strides, int views, std
   const auto add_axis = [&](std::int64_t count, int axis, std::int64_t by) {
     counts_[axes_] = count;
     blocks_ *= count;
-    for (int v = 0; v < views; ++v) jumps_[v][axes_] = axis < 0 ? 0 : by * walk_.stride(v, axis);
+    for (int v = 0; v < views_; ++v) jumps_[v][axes_] = axis < 0 ? 0 : by * walk_.stride(v, axis);
     ++axes_;
   };
   for (int d = 0; d < inner; ++d)
@@ -153,7 +152,7 @@ Blocks::Blocks(const Shape& shape, const Strides* const* strides, int views, std
   add_axis(math::ceil_div(rows_, height_), row, height_);
   add_axis(math::ceil_div(columns_, width_), inner, width_);
   together_ = std::max<std::int64_t>(1, kTogether / (height_ * width_));
-  for (int v = 0; v < views; ++v) {
+  for (int v = 0; v < views_; ++v) {
     steps_[v].column = walk_.stride(v, inner);
     if (row >= 0) steps_[v].row = walk_.stride(v, row);
   }

@@ -27,7 +27,9 @@ struct BlockSteps {
 class Blocks {
  public:
   /// A block has at most `limit` elements.
-  Blocks(const Shape& shape, const Strides* const* strides, int views, std::int64_t limit);
+  Blocks(const Walk& walk, std::int64_t limit);
+  Blocks(const Shape& shape, const Strides* const* strides, int views, std::int64_t limit)
+      : Blocks(Walk(shape, strides, views), limit) {}
 
   /// Number of rows and columns of all blocks but those at the ends of an axis.
   std::int64_t height() const noexcept { return height_; }

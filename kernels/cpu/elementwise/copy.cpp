@@ -80,9 +80,15 @@ void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t nu
 template <class T>
 void copy_bits(const ConstView& src, const View& dst, std::int64_t numel) {
   const Strides* const strides[] = {&dst.strides, &src.strides};
-  if (const Walk walk(dst.shape, strides, 2); transposed_axis(walk) >= 0)
-    return transpose(walk, transposed_axis(walk), src.as<T>(), dst.as<T>(), numel);
-  const Blocks blocks(dst.shape, strides, 2, kChunk);
+  const Walk walk(dst.shape, strides, 2);
+  if (walk.dense(0) && walk.dense(1) && numel <= kChunk) {
+    if (!runtime::dry_run())
+      std::memcpy(dst.data, src.data, static_cast<std::size_t>(numel) * sizeof(T));
+    return;
+  }
+  if (const int axis = transposed_axis(walk); axis >= 0)
+    return transpose(walk, axis, src.as<T>(), dst.as<T>(), numel);
+  const Blocks blocks(walk, kChunk);
   const BlockSteps from = blocks.steps(1), to = blocks.steps(0);
   parallel_for(blocks.chunks(), numel, [&](std::int64_t c) {
     blocks.visit(c, [&](const std::int64_t* offsets, std::int64_t height, std::int64_t width) {
