@@ -23,7 +23,7 @@ namespace {
 
 using namespace ops;
 
-constexpr const char* kOp = "recurrent";
+constexpr const char* kRecurrent = "recurrent";
 
 /// Sizes of a call, and places of its data.
 struct Layout {
@@ -97,58 +97,58 @@ class StepFactor {
 
 void check(RecurrentCell cell, const Tensor& gates, const Tensor& weight,
            const RecurrentOptions& o) {
-  require_floating(kOp, gates);
-  require_factors(kOp, gates, weight);
+  require_floating(kRecurrent, gates);
+  require_factors(kRecurrent, gates, weight);
   const std::int64_t per_unit = gates_of(cell);
-  FIRN_CHECK(per_unit > 0, kOp, "take one of RecurrentCell", "there is no cell {}",
+  FIRN_CHECK(per_unit > 0, kRecurrent, "take one of RecurrentCell", "there is no cell {}",
              static_cast<int>(cell));
-  FIRN_CHECK(gates.rank() == 3, kOp, "insert the batch with unsqueeze(x, 1)",
+  FIRN_CHECK(gates.rank() == 3, kRecurrent, "insert the batch with unsqueeze(x, 1)",
              "gates {} is not [steps, batch, gates n]", describe(gates));
-  FIRN_CHECK(weight.rank() == 2 && weight.size(0) == gates.size(2), kOp,
+  FIRN_CHECK(weight.rank() == 2 && weight.size(0) == gates.size(2), kRecurrent,
              "the weight is [gates n, p]", "weight {} does not fit to gates {}", describe(weight),
              describe(gates));
-  FIRN_CHECK(gates.size(2) % per_unit == 0, kOp,
+  FIRN_CHECK(gates.size(2) % per_unit == 0, kRecurrent,
              "an rnn has 1 gate for each unit, a gru 3, an lstm 4",
              "gates {}: the last axis is no multiple of {}", describe(gates), per_unit);
   const std::int64_t n = gates.size(2) / per_unit, batch = gates.size(1);
   const std::int64_t p = o.projection.defined() ? weight.size(1) : n;
   const bool lstm = cell == RecurrentCell::lstm;
-  FIRN_CHECK(lstm || !o.projection.defined(), kOp, "take RecurrentCell::lstm",
+  FIRN_CHECK(lstm || !o.projection.defined(), kRecurrent, "take RecurrentCell::lstm",
              "only an lstm has a projection, got {}", describe(o.projection));
-  FIRN_CHECK(lstm || !o.c.defined(), kOp, "leave it out", "only an lstm has a state c, got {}",
-             describe(o.c));
-  FIRN_CHECK(weight.size(1) == p, kOp, "a state of another size needs a projection",
+  FIRN_CHECK(lstm || !o.c.defined(), kRecurrent, "leave it out",
+             "only an lstm has a state c, got {}", describe(o.c));
+  FIRN_CHECK(weight.size(1) == p, kRecurrent, "a state of another size needs a projection",
              "weight {} multiplies states of {} units, not {}", describe(weight), weight.size(1),
              p);
   const auto fits = [&](const char* name, const Tensor& t, const Shape& shape) {
     if (!t.defined()) return;
-    require_factors(kOp, gates, t);
-    FIRN_CHECK(t.shape() == shape, kOp, "see RecurrentOptions", "{} {} is not {}, for gates {}",
-               name, describe(t), shape, describe(gates));
+    require_factors(kRecurrent, gates, t);
+    FIRN_CHECK(t.shape() == shape, kRecurrent, "see RecurrentOptions",
+               "{} {} is not {}, for gates {}", name, describe(t), shape, describe(gates));
   };
   fits("bias", o.bias, {gates.size(2)});
   fits("projection", o.projection, {p, n});
   const auto state = [&](const char* name, const Tensor& t, std::int64_t units) {
     if (!t.defined()) return;
-    require_floating(kOp, t);
-    FIRN_CHECK(t.device() == gates.device(), kOp, "move it to the device of the input",
+    require_floating(kRecurrent, t);
+    FIRN_CHECK(t.device() == gates.device(), kRecurrent, "move it to the device of the input",
                "{} {} and gates {} are on two devices", name, describe(t), describe(gates));
-    FIRN_CHECK((t.shape() == Shape{batch, units}), kOp, "states are [batch, units]",
+    FIRN_CHECK((t.shape() == Shape{batch, units}), kRecurrent, "states are [batch, units]",
                "{} {} is not [{}, {}]", name, describe(t), batch, units);
   };
   state("h", o.h, p);
   state("c", o.c, n);
   if (!o.lengths.defined()) return;
-  FIRN_CHECK(o.lengths.dtype() == i64 || o.lengths.dtype() == i32, kOp,
+  FIRN_CHECK(o.lengths.dtype() == i64 || o.lengths.dtype() == i32, kRecurrent,
              "cast it: lengths.to(firn::i64)", "lengths are i64 or i32, got {}",
              describe(o.lengths));
-  FIRN_CHECK(o.lengths.shape() == Shape{batch} && o.lengths.device() == gates.device(), kOp,
+  FIRN_CHECK(o.lengths.shape() == Shape{batch} && o.lengths.device() == gates.device(), kRecurrent,
              "lengths is [batch]: the steps of each sequence", "lengths {} for gates {}",
              describe(o.lengths), describe(gates));
   if (!o.lengths.device().is_cpu() || runtime::dry_run()) return;
   const auto lengths = cast(o.lengths.detach(), i64).to_vector<std::int64_t>();
   for (std::size_t i = 0; i < lengths.size(); ++i)
-    FIRN_CHECK(lengths[i] >= 0 && lengths[i] <= gates.size(0), kOp,
+    FIRN_CHECK(lengths[i] >= 0 && lengths[i] <= gates.size(0), kRecurrent,
                "lengths holds the steps of each sequence",
                "lengths[{}] is {}, and there are {} steps", i, lengths[i], gates.size(0));
 }
@@ -328,10 +328,11 @@ RecurrentResult recurrent(RecurrentCell cell, const Tensor& given_gates, const T
   if (sizes.has_c) kernels::copy(row_of(pass.cells, at.steps), at.c_of(all).mutable_view(), stream);
 
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::attributes(kOp, {{"cell", static_cast<std::int64_t>(cell)},
-                               {"reverse", options.reverse},
-                               {"lengths", &options.lengths}});
-  const Tensor y = record(kOp, all, inputs, {Saved::input(1), Saved::output()}, Gradient{at});
+    autograd::attributes(kRecurrent, {{"cell", static_cast<std::int64_t>(cell)},
+                                      {"reverse", options.reverse},
+                                      {"lengths", &options.lengths}});
+  const Tensor y =
+      record(kRecurrent, all, inputs, {Saved::input(1), Saved::output()}, Gradient{at});
   if (recorded)
     autograd::save(y, {pass.saved, pass.cells, pass.inner, pass.alive,
                        projection.defined() ? projection.detach() : projection});
@@ -343,6 +344,6 @@ RecurrentResult recurrent(RecurrentCell cell, const Tensor& given_gates, const T
   if (pass.alive.defined()) result.output = where(unsqueeze(pass.alive, 2), result.output, 0.0);
   return result;
 }
-FIRN_OUT_OF_MEMORY(kOp)
+FIRN_OUT_OF_MEMORY(kRecurrent)
 
 }  // namespace firn

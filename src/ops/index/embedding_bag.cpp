@@ -15,21 +15,22 @@ using namespace ops;
 
 namespace {
 
-constexpr const char* kOp = "embedding_bag";
+constexpr const char* kEmbeddingBag = "embedding_bag";
 
 /// Throws unless the offsets of a list of n begin at 0 and never descend. Returns the length of the
 /// longest bag. The host reads them.
 std::int64_t longest_bag(const Tensor& offsets, std::int64_t n, bool includes_last) {
   std::vector<std::int64_t> starts = offsets.to_vector<std::int64_t>();
   if (starts.empty()) return 0;
-  FIRN_CHECK(starts[0] == 0, kOp, "the first bag begins at the first element",
+  FIRN_CHECK(starts[0] == 0, kEmbeddingBag, "the first bag begins at the first element",
              "the first offset is {}", starts[0]);
-  FIRN_CHECK(!includes_last || starts.back() == n, kOp, "or leave include_last_offset off",
+  FIRN_CHECK(!includes_last || starts.back() == n, kEmbeddingBag,
+             "or leave include_last_offset off",
              "the last offset is {}, not the length of the list, {}", starts.back(), n);
   if (!includes_last) starts.push_back(n);
   std::int64_t longest = 0;
   for (std::size_t i = 1; i < starts.size(); ++i) {
-    FIRN_CHECK(starts[i - 1] <= starts[i], kOp, "offsets are ascending",
+    FIRN_CHECK(starts[i - 1] <= starts[i], kEmbeddingBag, "offsets are ascending",
                "offset {} is {}, beyond {} in a list of {}", i - 1, starts[i - 1], starts[i], n);
     longest = std::max(longest, starts[i] - starts[i - 1]);
   }
@@ -59,38 +60,39 @@ Tensor max_of_bags(const Tensor& table, const Tensor& index, const Tensor& count
 }
 
 void check(const Tensor& table, const Tensor& index, const EmbeddingBagOptions& o) {
-  require_floating(kOp, table);
-  require_index(kOp, index);
-  FIRN_CHECK(table.rank() == 2 && table.size(0) > 0, kOp, "a row is a vector",
+  require_floating(kEmbeddingBag, table);
+  require_index(kEmbeddingBag, index);
+  FIRN_CHECK(table.rank() == 2 && table.size(0) > 0, kEmbeddingBag, "a row is a vector",
              "the table {} is not [n, d]", describe(table));
-  FIRN_CHECK(index.device() == table.device(), kOp, "move one of them: index.to(device)",
+  FIRN_CHECK(index.device() == table.device(), kEmbeddingBag, "move one of them: index.to(device)",
              "devices differ: {} and index {}", describe(table), describe(index));
   const Tensor &offsets = o.offsets, &weights = o.per_sample_weights;
-  FIRN_CHECK(index.rank() == 2 || (index.rank() == 1 && offsets.defined()), kOp,
+  FIRN_CHECK(index.rank() == 2 || (index.rank() == 1 && offsets.defined()), kEmbeddingBag,
              "or give a list with .offsets", "index {} is not [bags, length]", describe(index));
   if (offsets.defined()) {
-    require_index(kOp, offsets);
-    FIRN_CHECK(index.rank() == 1, kOp, "each row of the index is a bag", "offsets {} for index {}",
-               describe(offsets), describe(index));
+    require_index(kEmbeddingBag, offsets);
+    FIRN_CHECK(index.rank() == 1, kEmbeddingBag, "each row of the index is a bag",
+               "offsets {} for index {}", describe(offsets), describe(index));
     FIRN_CHECK(offsets.rank() == 1 && offsets.device() == table.device() &&
                    (!o.include_last_offset || offsets.numel() > 0),
-               kOp, "one place for each bag, on the same device", "offsets {} for index {}",
-               describe(offsets), describe(index));
-    FIRN_CHECK(offsets.numel() > 0 || index.numel() == 0, kOp, "the first bag begins at 0",
-               "index {} without a bag", describe(index));
+               kEmbeddingBag, "one place for each bag, on the same device",
+               "offsets {} for index {}", describe(offsets), describe(index));
+    FIRN_CHECK(offsets.numel() > 0 || index.numel() == 0, kEmbeddingBag,
+               "the first bag begins at 0", "index {} without a bag", describe(index));
   }
-  FIRN_CHECK(!o.include_last_offset || offsets.defined(), kOp, "it says how to read offsets",
+  FIRN_CHECK(!o.include_last_offset || offsets.defined(), kEmbeddingBag,
+             "it says how to read offsets",
              "include_last_offset is set without offsets for index {}", describe(index));
-  require_named(kOp, "BagMode", o.mode, BagMode::max);
+  require_named(kEmbeddingBag, "BagMode", o.mode, BagMode::max);
   if (weights.defined()) {
-    FIRN_CHECK(o.mode == BagMode::sum, kOp, "take BagMode::sum", "per_sample_weights with mode {}",
-               to_string(o.mode));
-    require_same(kOp, table, weights);
-    FIRN_CHECK(weights.shape() == index.shape(), kOp, "one factor for each index",
+    FIRN_CHECK(o.mode == BagMode::sum, kEmbeddingBag, "take BagMode::sum",
+               "per_sample_weights with mode {}", to_string(o.mode));
+    require_same(kEmbeddingBag, table, weights);
+    FIRN_CHECK(weights.shape() == index.shape(), kEmbeddingBag, "one factor for each index",
                "per_sample_weights {} for index {}", describe(weights), describe(index));
   }
   if (o.padding_idx)
-    FIRN_CHECK(*o.padding_idx >= -table.size(0) && *o.padding_idx < table.size(0), kOp,
+    FIRN_CHECK(*o.padding_idx >= -table.size(0) && *o.padding_idx < table.size(0), kEmbeddingBag,
                "it is one of the rows", "padding_idx is {} of the table {}", *o.padding_idx,
                describe(table));
 }
@@ -130,7 +132,7 @@ Tensor embedding_bag(const Tensor& table, const Tensor& index, const EmbeddingBa
     if (in_rows)
       return max_of_bags(table, index, counts.defined() ? reshape(counts, index.shape()) : counts);
     if (autograd::wants_attributes()) [[unlikely]]
-      thread_context.attributes->cannot_repeat(kOp, "the longest bag decides a shape",
+      thread_context.attributes->cannot_repeat(kEmbeddingBag, "the longest bag decides a shape",
                                                "give the bags as rows, filled up by padding_idx");
     if (n == 0 || bags == 0) return zeros({bags, d}, table.dtype(), table.device());
     // Bags as rows of the longest length.

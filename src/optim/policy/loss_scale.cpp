@@ -12,7 +12,7 @@
 namespace firn::optim {
 namespace {
 
-constexpr const char* kOp = "LossScale";
+constexpr const char* kLossScale = "LossScale";
 
 /// Suggests the next smaller power of two within the limits.
 std::string power_hint(double v, double low, double high) {
@@ -21,8 +21,9 @@ std::string power_hint(double v, double low, double high) {
 }
 
 void check_power(const char* name, double v, double low, double high) {
-  FIRN_CHECK(math::is_power_of_two(v) && v >= low && v <= high, kOp, power_hint(v, low, high),
-             "{} is {}, not a power of two in [{}, {}]", name, v, low, high);
+  FIRN_CHECK(math::is_power_of_two(v) && v >= low && v <= high, kLossScale,
+             power_hint(v, low, high), "{} is {}, not a power of two in [{}, {}]", name, v, low,
+             high);
 }
 
 }  // namespace
@@ -75,12 +76,12 @@ LossScale LossScale::dynamic(const DynamicLossScale& o) {
   check_power("init", o.init, o.min, o.max);
   check_power("growth_factor", o.growth_factor, 2, 0x1p24);
   check_power("backoff_factor", o.backoff_factor, 0x1p-24, 0.5);
-  FIRN_CHECK(o.growth_interval >= 1, kOp, "2000 is the default",
+  FIRN_CHECK(o.growth_interval >= 1, kLossScale, "2000 is the default",
              "growth_interval is {}, less than 1", o.growth_interval);
-  FIRN_CHECK(o.hysteresis >= 1, kOp, "1 backs off at the first overflow",
+  FIRN_CHECK(o.hysteresis >= 1, kLossScale, "1 backs off at the first overflow",
              "hysteresis is {}, less than 1", o.hysteresis);
-  require_named(kOp, "HysteresisRefill", o.refill, HysteresisRefill::on_clean_step);
-  require_named(kOp, "OverflowPolicy", o.on_overflow, OverflowPolicy::retry);
+  require_named(kLossScale, "HysteresisRefill", o.refill, HysteresisRefill::on_clean_step);
+  require_named(kLossScale, "OverflowPolicy", o.on_overflow, OverflowPolicy::retry);
   LossScale out;
   out.kind_ = Kind::dynamic;
   out.options_ = o;
@@ -140,15 +141,17 @@ LossScaler::LossScaler(const LossScale& policy, Tensor memory) try
   copy_bytes(state_->memory.impl()->data(), state_->memory.device(), &initial, Device::cpu(),
              sizeof(initial));
 }
-FIRN_OUT_OF_MEMORY(kOp)
+FIRN_OUT_OF_MEMORY(kLossScale)
 
 const Tensor& LossScaler::memory() const {
-  FIRN_CHECK(state_, kOp, "LossScaler(LossScale::dynamic()) makes one", "the scaler is undefined");
+  FIRN_CHECK(state_, kLossScale, "LossScaler(LossScale::dynamic()) makes one",
+             "the scaler is undefined");
   return state_->memory;
 }
 
 const LossScale& LossScaler::policy() const {
-  FIRN_CHECK(state_, kOp, "LossScaler(LossScale::dynamic()) makes one", "the scaler is undefined");
+  FIRN_CHECK(state_, kLossScale, "LossScaler(LossScale::dynamic()) makes one",
+             "the scaler is undefined");
   return state_->policy;
 }
 
@@ -159,7 +162,7 @@ double LossScaler::scale() const {
 }
 
 void LossScaler::set_scale(double scale) {
-  check_scale(kOp, policy(), scale);
+  check_scale(kLossScale, policy(), scale);
   kernels::StepMemory m;
   m.state = m.scaler = memory().mutable_view();
   kernels::optim_set_scale(m, scale, policy_of(policy()), current_stream(memory().device()));

@@ -24,8 +24,8 @@ constexpr std::size_t kAligned = 256;
 }  // namespace
 
 ReservePool* ReservePool::current() noexcept { return thread_context.reserve; }
-ReservePool* ReservePool::exchange_current(ReservePool* pool) noexcept {
-  return std::exchange(thread_context.reserve, pool);
+ReservePool* ReservePool::exchange_current(ReservePool* next) noexcept {
+  return std::exchange(thread_context.reserve, next);
 }
 
 ReservePool::ReservePool(Device device) : device_(device) {

@@ -24,7 +24,7 @@ class ReservePool final : public RefCounted, public BlockSource {
 
   /// Returns the pool that this thread's allocations go to, or null.
   static ReservePool* current() noexcept;
-  static ReservePool* exchange_current(ReservePool* pool) noexcept;
+  static ReservePool* exchange_current(ReservePool* next) noexcept;
 
   Device device() const noexcept { return device_; }
   /// Returns false if there is no room.
