@@ -69,4 +69,17 @@ ReducePlan plan_reduction(const ConstView& x, const ConstView& out, const Stride
   return plan;
 }
 
+bool run_across(ReducePlan& plan, std::int64_t most) {
+  const std::int64_t width = plan.columns ? plan.inner.size : 1;
+  if (plan.reduced.size() != (plan.columns ? 1 : 0) || plan.reduction * width > most ||
+      plan.kept.size() == 0 || plan.kept.back().size < kShortRow)
+    return false;
+  const ReduceAxis across = plan.kept.pop_back();
+  (plan.columns ? plan.kept : plan.reduced).push_back(plan.inner);
+  plan.inner = across;
+  plan.columns = true;
+  plan.outputs = plan.kept.count();
+  return true;
+}
+
 }  // namespace firn::kernels

@@ -245,6 +245,57 @@ TEST_CASE("the bits of a reduction do not depend on the number of threads", "[ho
   }
 }
 
+/// Returns x as it is, with gaps between elements, and with gaps between rows.
+std::vector<Tensor> laid_out(const Tensor& x) {
+  const std::int64_t n = x.shape().back();
+  std::vector<Tensor> all = {x};
+  for (const std::int64_t step : {1, 2}) {
+    Shape wide = x.shape();
+    wide.back() = 2 * n;
+    all.push_back(slice(zeros(wide, x.dtype()), -1, 0, step * n, step));
+    all.back().copy_(x);
+  }
+  return all;
+}
+
+TEST_CASE("a short row has the same bits beside others as alone", "[host]") {
+  using Reduction = Tensor (*)(const Tensor&, const Axes&, bool);
+  const auto check = [](const std::string& what, const Tensor& x, auto&& op) {
+    std::vector<double> alone;
+    for (std::int64_t i = 0; i < x.size(0); ++i)
+      for (const double v : values_of(op(slice(x, 0, i, i + 1)))) alone.push_back(v);
+    expect_same(what + " of " + to_string(x.shape()) + " " + to_string(x.dtype()), values_of(op(x)),
+                alone);
+  };
+  for (const DType t : {f32, f64, bf16, f16, i64, DType::boolean}) {
+    for (std::int64_t n = 1; n <= 70; n += n < 20 ? 1 : 11) {
+      for (const Shape& shape : {Shape{19, n}, Shape{17, n, 3}}) {
+        Rng rng(static_cast<std::uint64_t>(n));
+        auto values = rng.uniforms(shape.product(), -2, 2);
+        values[3] = is_floating(t) ? kNaN : 1;
+        values[static_cast<std::size_t>(n) + 2] = is_floating(t) ? -kInf : 0;
+        for (const Tensor& x : laid_out(cast(make(values, shape, f64), t))) {
+          for (const Reduction op :
+               {Reduction(sum), Reduction(prod), Reduction(any), Reduction(all)})
+            check("reduction", x, [&](const Tensor& v) { return op(v, {1}, false); });
+          if (t == DType::boolean) continue;
+          for (const Reduction op : {Reduction(max), Reduction(min)})
+            check("extremum", x, [&](const Tensor& v) { return op(v, {1}, false); });
+          check("argmax", x, [](const Tensor& v) { return argmax(v, 1); });
+          if (!is_floating(t)) continue;
+          check("norm", x, [](const Tensor& v) { return norm(v, {1}); });
+          check("gradient of max", x, [](const Tensor& v) {
+            Tensor leaf = v.detach();
+            leaf.set_requires_grad();
+            backward(sum(max(leaf, {1})));
+            return leaf.grad();
+          });
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the reduction kernel scales, accumulates and writes with strides") {
   for (const Shape& shape : {Shape{300, 20}, Shape{700, 3}, Shape{9, 300}, Shape{40000, 2}}) {
     for (const int axis : {0, 1}) {

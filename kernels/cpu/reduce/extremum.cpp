@@ -16,7 +16,7 @@ using math::beats_in;
 using math::is_tie;
 
 constexpr std::int64_t kTile = 256;     // columns side by side
-constexpr std::int64_t kShortRun = 32;  // elements: shorter runs are compared one by one
+constexpr std::int64_t kShortRun = 32;  // elements: shorter runs are compared side by side
 constexpr std::int64_t kWork = 32768;   // elements of a chunk of work, if there are many outputs
 
 /// Returns the position of the first extremum of n > 0 elements. F is MaxFold<A> or MinFold<A>.
@@ -25,11 +25,6 @@ std::int64_t extremum_run(const void* src, DType dtype, std::int64_t stride, std
   alignas(64) A buffer[kRow];
   A best{};
   std::int64_t position = 0;
-  if (n <= kShortRun) {
-    const A* x = load_row<A>(src, dtype, stride, n, buffer);
-    for (std::int64_t i = 1; i < n; ++i) position = beats_in<F>(x[i], x[position]) ? i : position;
-    return position;
-  }
   for (std::int64_t i = 0; i < n; i += kRow) {
     const std::int64_t m = std::min(kRow, n - i);
     const A* x = load_row<A>(advance(src, dtype, i * stride), dtype, stride, m, buffer);
@@ -64,7 +59,8 @@ void extremum_columns(const void* src, DType dtype, std::int64_t step, std::int6
 template <class F, class A>
 void arg_extremum_as(const ConstView& x, const View& out, int axis) {
   const std::int64_t rows = x.shape[axis];
-  const ReducePlan plan = plan_reduction(x, out);
+  ReducePlan plan = plan_reduction(x, out);
+  run_across(plan, kShortRun);
   const std::int64_t step = x.strides[axis];
   if (plan.columns) {
     const ReduceAxis& inner = plan.inner;
@@ -126,7 +122,8 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
   // The plan's field `out` has the strides of these workspaces, to which dy and y are copied first.
   const Workspace shares(y.shape, dtype_of<A>);
   const Workspace extrema(y.shape, dtype_of<A>);
-  const ReducePlan plan = plan_reduction(x, shares.view(), &dx.strides);
+  ReducePlan plan = plan_reduction(x, shares.view(), &dx.strides);
+  run_across(plan, kShortRun);
   A* const share = shares.view().template as<A>();
   A* const extremum = extrema.view().template as<A>();
   AxisList all;

@@ -47,6 +47,8 @@ void fold_rows(A* __restrict acc, const E* x, std::int64_t step, std::int64_t ro
 
 /// Width of the accumulators of a dense fold.
 inline constexpr std::int64_t kLanes = 64;
+/// Up to this many elements are joined one after another.
+inline constexpr std::int64_t kInOrder = kLanes / 4;
 
 /// Does what fold_rows() does, to the bit, for dense rows of kLanes elements. It reads them in
 /// memory order, which the hardware prefetches, and itself prefetches further ahead.
@@ -70,12 +72,24 @@ void fold_lanes(A* __restrict acc, const E* x, std::int64_t rows) {
   fold_rows<F>(acc, x, kLanes, rows - r, kLanes);
 }
 
+/// Joins acc[0 .. n) with `rows` > 0 dense rows of n elements, pairwise. The rows are overwritten.
+template <class J, class A>
+void fold_pairs(A* __restrict acc, A* __restrict lanes, std::int64_t rows, std::int64_t n) {
+  while (rows > 1) {
+    const std::int64_t half = rows / 2;
+    const std::int64_t far = (rows - half) * n;
+    for (std::int64_t i = 0; i < half * n; ++i) lanes[i] = J::join(lanes[i], lanes[far + i]);
+    rows -= half;
+  }
+  for (std::int64_t c = 0; c < n; ++c) acc[c] = J::join(acc[c], lanes[c]);
+}
+
 /// Joins acc[0 .. n) with `rows` dense rows of n <= kLanes / 2 elements. Several rows side by side
 /// make one wide enough for vectors; the lanes are joined pairwise at the end.
 template <class F, class A, class E>
 void fold_dense(A* __restrict acc, const E* x, std::int64_t rows, std::int64_t n) {
   using J = typename F::Join;
-  if (rows * n <= kLanes / 4) {
+  if (rows * n <= kInOrder) {
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t c = 0; c < n; ++c) acc[c] = F::join(acc[c], lifted<F, A>(x[i * n + c]));
     }
@@ -94,13 +108,7 @@ void fold_dense(A* __restrict acc, const E* x, std::int64_t rows, std::int64_t n
   const std::int64_t done = (passes + 1) * width;
   for (std::int64_t i = 0; i < rows * n - done; ++i)
     lanes[i] = F::join(lanes[i], lifted<F, A>(x[done + i]));
-  while (side > 1) {
-    const std::int64_t half = side / 2;
-    const std::int64_t far = (side - half) * n;
-    for (std::int64_t i = 0; i < half * n; ++i) lanes[i] = J::join(lanes[i], lanes[far + i]);
-    side -= half;
-  }
-  for (std::int64_t c = 0; c < n; ++c) acc[c] = J::join(acc[c], lanes[c]);
+  fold_pairs<J>(acc, lanes, side, n);
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

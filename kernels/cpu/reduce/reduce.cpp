@@ -5,8 +5,10 @@
 #include "kernels/reduce.h"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
+#include "kernels/cpu/device/blocks.h"
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/workspace.h"
@@ -64,6 +66,12 @@ struct Finish {
 /// Joins a run of n elements, `stride` apart, onto acc.
 template <class F, class E, class A>
 void fold_run(A* acc, const void* src, DType dtype, std::int64_t stride, std::int64_t n) {
+  constexpr bool kAny = std::is_same_v<F, math::AnyFold<A>>;
+  if ((kAny || std::is_same_v<F, math::AllFold<A>>)&&dtype == DType::boolean && stride == 1) {
+    const bool found = std::memchr(src, kAny, static_cast<std::size_t>(n)) != nullptr;
+    *acc = F::join(*acc, A(found == kAny));
+    return;
+  }
   alignas(64) E buffer[kBlock];
   for (std::int64_t i = 0; i < n; i += kBlock) {
     const std::int64_t m = std::min(kBlock, n - i);
@@ -177,17 +185,19 @@ class RunReduction {
   std::int64_t units_;     // units per output
 };
 
-/// Keeps the inner axis: rows are folded onto rows, tile by tile.
+/// Keeps the inner axis: rows are folded onto rows, tile by tile. Those of a plan that
+/// run_across() made are folded as runs.
 template <class F, class A, class E>
 class RowReduction {
  public:
-  RowReduction(const ConstView& x, const ReducePlan& plan, const Finish& finish)
+  RowReduction(const ConstView& x, const ReducePlan& plan, const Finish& finish, bool across)
       : x_(x),
         plan_(plan),
         finish_(finish),
         rows_(plan.reduced.count()),
         width_(plan.inner.size),
-        dense_(width_ <= kLanes / 2 && plan.inner.x == 1 && plan.reduced.size() == 1 &&
+        across_(across),
+        dense_(!across && width_ <= kLanes / 2 && plan.inner.x == 1 && plan.reduced.size() == 1 &&
                plan.reduced.back().x == width_),
         unit_rows_(dense_ ? kUnit / width_ : kUnitRows),
         tiles_(math::ceil_div(width_, kTile)) {}
@@ -259,6 +269,12 @@ class RowReduction {
       }
       return;
     }
+    if (across_) {
+      const std::int64_t together = kBlock / rows_;
+      for (std::int64_t k = 0; k < n; k += together)
+        unit_across(acc + k, offset + (c + k) * plan_.inner.x, std::min(together, n - k), buffer);
+      return;
+    }
     const std::int64_t step = plan_.reduced.size() > 0 ? plan_.reduced.back().x : 0;
     const bool direct = x_.dtype == dtype_of<E> && plan_.inner.x == 1;
     plan_.reduced.runs(begin, end, [&](const ReduceAxis& o, std::int64_t count, std::int64_t) {
@@ -276,6 +292,31 @@ class RowReduction {
     });
   }
 
+  /// acc[0 .. n) = fold of all rows, as fold_dense() folds each column.
+  void unit_across(A* acc, std::int64_t offset, std::int64_t n, E* buffer) const {
+    alignas(64) E turned[kBlock];
+    const std::int64_t next = plan_.inner.x, step = plan_.reduced.back().x;
+    if (step == 1 && next == rows_) {
+      const E* const block = load_row<E>(at(offset), x_.dtype, 1, n * rows_, buffer);
+      using Bits = std::conditional_t<sizeof(E) == 4, std::uint32_t, std::uint64_t>;
+      copy_block(reinterpret_cast<const Bits*>(block), {1, rows_}, reinterpret_cast<Bits*>(turned),
+                 {n, 1}, rows_, n);
+    } else {
+      for (std::int64_t r = 0; r < rows_; ++r) {
+        E* const to = turned + r * n;
+        const E* const row = load_row<E>(at(offset + r * step), x_.dtype, next, n, to);
+        if (row != to) std::copy_n(row, n, to);
+      }
+    }
+    if (rows_ <= kInOrder) {
+      for (std::int64_t r = 0; r < rows_; ++r) fold_rows<F>(acc, turned + r * n, n, 1, n);
+      return;
+    }
+    alignas(64) A lanes[kBlock];
+    for (std::int64_t i = 0; i < rows_ * n; ++i) lanes[i] = lifted<F, A>(turned[i]);
+    fold_pairs<typename F::Join>(acc, lanes, rows_, n);
+  }
+
   const void* at(std::int64_t offset) const { return advance(x_.data, x_.dtype, offset); }
 
   const ConstView& x_;
@@ -283,7 +324,8 @@ class RowReduction {
   const Finish& finish_;
   std::int64_t rows_;
   std::int64_t width_;
-  bool dense_;  // true for narrow rows without gaps
+  bool across_;  // true for the plan of run_across()
+  bool dense_;   // true for narrow rows without gaps
   std::int64_t unit_rows_;
   std::int64_t tiles_;
 };
@@ -304,9 +346,12 @@ void reduce_as(const ConstView& x, const View& out, const Finish& finish) {
     });
     return;
   }
-  const ReducePlan plan = plan_reduction(x, out);
+  ReducePlan plan = plan_reduction(x, out);
+  // The compiler decides whether a square of f64 is rounded before it is added (FMA).
+  constexpr bool kAnyLoop = !std::is_same_v<F, SumSquaresFold<double>> || sizeof(E) == 4;
+  const bool across = kAnyLoop && run_across(plan, plan.columns ? kInOrder : kLanes);
   if (plan.columns) {
-    RowReduction<F, A, E>(x, plan, finish).run();
+    RowReduction<F, A, E>(x, plan, finish, across).run();
   } else {
     RunReduction<F, A, E>(x, plan, finish).run();
   }
