@@ -57,13 +57,18 @@ struct Lanes<std::int64_t> {
   static V last(V x) { return x; }
 };
 
-/// Joins every lane of a scan's state with the lanes below it. In S::join(a, b), a comes first.
+/// Joins every lane of a scan's state with the lanes below it. In S::join(a, b), a comes first. If
+/// several lines lie in a register, `place` has the number of each lane in its line.
 template <class S, class C, int by = 1>
-typename S::State scan_lanes(typename S::State s) {
+typename S::State scan_lanes(typename S::State s, const typename Lanes<C>::V* place = nullptr) {
   using L = Lanes<C>;
   if constexpr (by < L::kWidth) {
-    s = S::join(S::moved(s, [](auto fill, auto x) { return L::template moved<by>(fill, x); }), s);
-    return scan_lanes<S, C, 2 * by>(s);
+    const auto move = [place](auto fill, auto x) {
+      const auto moved = L::template moved<by>(fill, x);
+      return place ? where(*place >= decltype(x)(by), moved, fill) : moved;
+    };
+    s = S::join(S::moved(s, move), s);
+    return scan_lanes<S, C, 2 * by>(s, place);
   } else {
     return s;
   }

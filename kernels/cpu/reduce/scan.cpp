@@ -27,6 +27,7 @@ constexpr std::int64_t kColumnChunk = 4096;
 constexpr std::int64_t kTile = 256;        // lines scanned side by side
 constexpr std::int64_t kLeastColumns = 8;  // fewer are scanned one by one
 constexpr std::int64_t kTogether = 16384;  // elements of a piece of work, if lines are short
+constexpr std::int64_t kShort = 16;  // lines up to this length are short if lanes are integers
 
 /// A scan of one or two operands (math/fold.h).
 template <class C, template <class> class Scan>
@@ -124,6 +125,14 @@ class Scanner {
     const std::int64_t tiles = math::ceil_div(plan_.width, kTile);
     const std::int64_t units = plan_.groups * tiles,
                        work = units * n * std::min(plan_.width, kTile);
+    if (!columns && n <= (kWidth == 1 ? kShort : kWidth) && units > 1 && dense()) {
+      const std::int64_t together = kTogether / n;
+      parallel_for(math::ceil_div(units, together), work, [&](std::int64_t i) {
+        walk_.runs(i * together, std::min(units, (i + 1) * together), kRow / n,
+                   [&](const std::int64_t* at, std::int64_t lines) { short_lines(at, lines * n); });
+      });
+      return;
+    }
     const std::int64_t states = states_of(0, tiles);
     if (chunks == 1 || threads_for(units * chunks, work) <= units) {
       const std::int64_t together =
@@ -305,6 +314,48 @@ class Scanner {
       }
       outer = S::join(outer, inner);
     }
+  }
+
+  // ---- Short lines, several in a register ----
+
+  /// True if all lines of a view are one run of memory, as those of a row-major tensor.
+  bool dense() const {
+    for (int v = 0; v < kScanViews; ++v)
+      if (plan_.step[v] != 1 || walk_.inner_stride(v) != plan_.length) return false;
+    return true;
+  }
+
+  /// Scans dense lines of `all` <= kRow elements together, each of which fits in a register. They
+  /// are joined in the order of line().
+  void short_lines(const std::int64_t* at, std::int64_t all) const {
+    alignas(64) C loaded[2][kRow];
+    alignas(64) C turned[2][kRow];
+    alignas(64) C results[kRow + kWidth];
+    alignas(64) C places[kRow + kWidth];
+    const auto operand = [&](const ConstView& x, int view, int k) {
+      const C* const run = load_row<C>(from(x, at[view]), x.dtype, 1, all, loaded[k]);
+      if (!o_.reverse) return run;
+      std::reverse_copy(run, run + all, turned[k]);
+      return static_cast<const C*>(turned[k]);
+    };
+    const C* const a = operand(o_.a, kA, 0);
+    const C* const b = &o_.b == &o_.a ? a : operand(o_.b, kB, 1);
+    const std::int64_t n = plan_.length, together = std::max<std::int64_t>(1, kWidth / n * n);
+    for (std::int64_t i = 0; i < kWidth; ++i) places[i] = static_cast<C>(i % n);
+    const V place = L::load(places, kWidth);
+    State s = S::identity();
+    for (std::int64_t i = 0; i < all; i += together) {
+      const State x = S::lift(L::load(a + i, all - i), L::load(b + i, all - i),
+                              kWidth == 1 ? V(static_cast<double>(i % n)) : place);
+      if (kWidth > 1 || i % n == 0) s = S::identity();
+      s = S::join(s, scan_lanes<S, C>(x, &place));
+      L::store(S::value(s), results + i, kWidth);
+      if constexpr (S::kPositions) L::store(s.position, places + i, kWidth);
+    }
+    if (o_.reverse) std::reverse(results, results + all);
+    put(results, at[kOut], 1, all, loaded[0]);
+    if constexpr (S::kPositions)
+      store_row<C>(places, o_.positions->as<std::int64_t>() + at[kPosition], i64, 1, all);
   }
 
   // ---- Lines side by side ----

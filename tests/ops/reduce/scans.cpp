@@ -282,6 +282,48 @@ TEST_CASE("scans: the bits do not depend on the number of threads", "[host]") {
   }
 }
 
+TEST_CASE("scans: a short line has the same bits beside others as alone", "[host]") {
+  for (const DType t : {f32, f64, bf16, i64}) {
+    for (std::int64_t n = 1; n <= 18; ++n) {
+      Rng rng(static_cast<std::uint64_t>(n));
+      Values values = rng.uniforms(2 * 11 * n, -2, 2);
+      values[3] = std::nan("");
+      values[static_cast<std::size_t>(n)] = -std::numeric_limits<double>::infinity();
+      if (t == i64)
+        for (double& v : values) v = v > 0 ? 3 : -2;
+      const Tensor wide = make(values, {11, 2 * n}, t);
+      for (const Tensor& x :
+           {slice(wide, 1, 0, n), contiguous(slice(wide, 1, 0, n)), slice(wide, 1, 1, 2 * n, 2)}) {
+        const auto results = [&](const Tensor& lines) {
+          Tensor leaf = lines.detach();
+          const Sorted top = cummax(leaf, 1), least = cummin(leaf, 1);
+          std::vector<Tensor> all = {cumprod(leaf, 1), top.values, top.indices, least.values};
+          if (t == i64) return all.push_back(cumsum(leaf, 1)), all;
+          leaf.set_requires_grad();
+          all.push_back(logcumsumexp(leaf, 1));
+          all.push_back(cumsum(leaf, 1));
+          backward(all.back(), {.initial_gradient = lines});
+          backward(cumprod(leaf, 1), {.initial_gradient = lines});
+          all.push_back(leaf.grad());
+          return all;
+        };
+        std::vector<Values> alone;
+        for (std::int64_t i = 0; i < x.size(0); ++i) {
+          const auto line = results(slice(x, 0, i, i + 1));
+          alone.resize(line.size());
+          for (std::size_t k = 0; k < line.size(); ++k)
+            for (const double v : values_of(line[k])) alone[k].push_back(v);
+        }
+        const auto beside = results(x);
+        for (std::size_t k = 0; k < beside.size(); ++k)
+          expect_same(to_string(t) + std::string(" length ") + std::to_string(n) + " result " +
+                          std::to_string(k),
+                      values_of(beside[k]), alone[k]);
+      }
+    }
+  }
+}
+
 TEST_CASE("scans: a long line is cut, forward and backward", "[ops]") {
   // Two chunks on either backend; whole numbers, so that sums are exact.
   const std::int64_t n = on_slow_device() ? 8400 : 70000;
