@@ -232,12 +232,12 @@ void each_column_block(std::int64_t columns, Fn&& fn) {
 /// Returns tile u of a block of each_column_block; the row has `columns` elements.
 template <class C, int kTiles>
 Tile<C> load_block(const C* row, std::int64_t k, int u, std::int64_t columns) {
-  if constexpr (kTiles == 0) return load_first(row + k, static_cast<int>(columns - k));
+  if constexpr (kTiles == 0) return Tile<C>::load(row + k, columns - k);
   return Tile<C>::load(row + k + u * Tile<C>::size);
 }
 template <class C, int kTiles>
 void store_block(Tile<C> t, C* row, std::int64_t k, int u, std::int64_t columns) {
-  if constexpr (kTiles == 0) return store_first(t, row + k, static_cast<int>(columns - k));
+  if constexpr (kTiles == 0) return t.store(row + k, columns - k);
   t.store(row + k + u * Tile<C>::size);
 }
 

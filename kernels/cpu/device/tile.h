@@ -68,8 +68,17 @@ struct Tile {
     std::memcpy(&t.v, p, sizeof(Vec));
     return t;
   }
+  /// Returns bits for the first n lanes.
+  static auto first(std::int64_t n) {
+    using Set = std::conditional_t<size == 16, std::uint16_t, std::uint8_t>;
+    return static_cast<Set>(n < size ? (1u << n) - 1 : ~0u);
+  }
   /// Loads the first n lanes; the others are 0.
   static Tile load(const T* p, std::int64_t n) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4) return Tile(_mm512_maskz_loadu_ps(first(n), p));
+    if constexpr (sizeof(T) == 8) return Tile(_mm512_maskz_loadu_pd(first(n), p));
+#endif
     alignas(kTileBytes) T lanes[size] = {};
     for (int i = 0; i < size && i < n; ++i) lanes[i] = p[i];
     return load(lanes);
@@ -83,6 +92,10 @@ struct Tile {
   }
   void store(T* p) const { std::memcpy(p, &v, sizeof(Vec)); }
   void store(T* p, std::int64_t n) const {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4) return _mm512_mask_storeu_ps(p, first(n), v);
+    if constexpr (sizeof(T) == 8) return _mm512_mask_storeu_pd(p, first(n), v);
+#endif
     alignas(kTileBytes) T lanes[size];
     store(lanes);
     for (int i = 0; i < size && i < n; ++i) p[i] = lanes[i];

@@ -4,11 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
-
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
+#include <utility>
 
 #include "firn/view.h"
 #include "kernels/cpu/device/convert.h"
@@ -39,10 +38,12 @@ class RowReader {
  public:
   explicit RowReader(const ConstView& v)
       : data_(v.data), dtype_(v.dtype), n_(v.shape[1]), stride_(v.strides[0]) {}
-  /// Returns row i: in place if it holds C, else converted into buffer[0 .. n).
-  const C* row(std::int64_t i, C* buffer) const {
-    return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, n_, buffer);
+  /// Returns row i and the next ones: in place if they hold C, else converted into the buffer.
+  const C* row(std::int64_t i, C* buffer, std::int64_t rows = 1) const {
+    return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, rows * n_, buffer);
   }
+  /// Number of rows to read at once: one, or up to kRow elements of rows without gaps.
+  std::int64_t together() const { return stride_ == n_ && n_ > 0 && n_ < kRow ? kRow / n_ : 1; }
   /// Returns element j of row i.
   C at(std::int64_t i, std::int64_t j) const {
     C value;
@@ -73,15 +74,15 @@ class RowWriter {
         beta_(beta),
         past_(beta == 0 && converts() && n_ >= kRow &&
               outgrows_caches(v.numel() * static_cast<std::int64_t>(size_of(dtype_)))) {}
-  C* open(std::int64_t i, C* buffer) const {
+  C* open(std::int64_t i, C* buffer, std::int64_t rows = 1) const {
     void* row = advance(data_, dtype_, i * stride_);
     C* out = row_target(row, dtype_, 1, buffer);
-    if (beta_ != 0 && out != row) load_row<C>(row, dtype_, 1, n_, out);
+    if (beta_ != 0 && out != row) load_row<C>(row, dtype_, 1, rows * n_, out);
     return out;
   }
-  void close(std::int64_t i, const C* values) const {
+  void close(std::int64_t i, const C* values, std::int64_t rows = 1) const {
     void* const row = advance(data_, dtype_, i * stride_);
-    if (!past_) return store_row(values, row, dtype_, 1, n_);
+    if (!past_) return store_row(values, row, dtype_, 1, rows * n_);
     alignas(64) char narrow[kRow * sizeof(C)];
     for (std::int64_t j = 0; j < n_; j += kRow) {
       const std::int64_t n = std::min(kRow, n_ - j);
@@ -91,6 +92,8 @@ class RowWriter {
     end_stream();
   }
   float beta() const { return beta_; }
+  /// As of a RowReader.
+  std::int64_t together() const { return stride_ == n_ && n_ > 0 && n_ < kRow ? kRow / n_ : 1; }
   bool converts() const { return dtype_ != dtype_of<C>; }
   std::int64_t size() const { return n_; }
   /// True if rows that are written once should bypass the caches, in whole tiles.
@@ -120,7 +123,8 @@ class RowBuffer {
   /// Makes a buffer for one row of a RowReader or RowWriter, with memory only if rows are
   /// converted.
   template <class Rows>
-  explicit RowBuffer(const Rows& rows) : RowBuffer(rows.converts() ? rows.size() : 0) {}
+  explicit RowBuffer(const Rows& rows, std::int64_t together = 1)
+      : RowBuffer(rows.converts() ? together * rows.size() : 0) {}
   C* data() const { return static_cast<C*>(memory_.data()); }
 
  private:
@@ -129,52 +133,38 @@ class RowBuffer {
 
 /// Number of bytes of a slot that a RowBuffer for each of these takes.
 template <class C, class... Rows>
+std::int64_t row_buffer_bytes_of(std::int64_t together, const Rows&... rows) {
+  return (... + slot_bytes_of<C>(rows.converts() ? together * rows.size() : 0));
+}
+template <class C, class... Rows>
 std::int64_t row_buffer_bytes(const Rows&... rows) {
-  return (... + slot_bytes_of<C>(rows.converts() ? rows.size() : 0));
+  return row_buffer_bytes_of<C>(1, rows...);
 }
 
-/// Loads the first n < Tile<C>::size numbers at p; the other lanes are 0. Short rows (ten classes)
-/// spend their time here, hence the masked instructions if the CPU has them.
-template <class C>
-Tile<C> load_first(const C* p, int n) {
-#if defined(__AVX512F__)
-  const unsigned mask = (1u << n) - 1;
-  Tile<C> t;
-  if constexpr (sizeof(C) == 4) {
-    t.v = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
+/// Returns the monoid sum of all lanes of `states`, in a fixed tree: the upper half of the lanes is
+/// added to the lower half, and so on.
+template <class C, int half = Tile<C>::size / 2, class States>
+auto sum_lanes(const States& states) {
+  if constexpr (half == 0) {
+    return states.map([](Tile<C> v) { return v[0]; });
   } else {
-    t.v = _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), p);
+    return [&]<int... lane>(std::integer_sequence<int, lane...>) {
+      return sum_lanes<C, half / 2>(states + states.map([](Tile<C> v) {
+        return Tile<C>(__builtin_shufflevector(v.v, v.v, ((lane + half) % Tile<C>::size)...));
+      }));
+    }
+    (std::make_integer_sequence<int, Tile<C>::size>());
   }
-  return t;
-#else
-  return Tile<C>::load(p, n);
-#endif
 }
-template <class C>
-void store_first(Tile<C> t, C* p, int n) {
-#if defined(__AVX512F__)
-  const unsigned mask = (1u << n) - 1;
-  if constexpr (sizeof(C) == 4) {
-    _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), t.v);
-  } else {
-    _mm512_mask_storeu_pd(p, static_cast<__mmask8>(mask), t.v);
-  }
-#else
-  t.store(p, n);
-#endif
-}
-
-/// Returns the monoid sum of the first `used` lanes of `states`, in a fixed tree.
+/// As above, of the first `used` lanes.
 template <class C, class States>
 auto sum_lanes(const States& states, int used) {
-  constexpr int kLanes = Tile<C>::size;
-  using State = decltype(states.map([](Tile<C> v) { return v[0]; }));
-  State lanes[kLanes];
-  for (int k = 0; k < kLanes; ++k) lanes[k] = states.map([k](Tile<C> v) { return v[k]; });
-  for (int k = used; k < kLanes; ++k) lanes[k] = State{};
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int k = 0; k < half; ++k) lanes[k] = lanes[k] + lanes[k + half];
-  return lanes[0];
+  using Members = std::array<Tile<C>, sizeof(States) / sizeof(Tile<C>)>;
+  auto members = std::bit_cast<Members>(states);
+  const auto neutral = std::bit_cast<Members>(States{});
+  const Mask<C> held = tiles::mask_of<C>((1u << used) - 1);
+  for (std::size_t i = 0; i < members.size(); ++i) members[i] = where(held, members[i], neutral[i]);
+  return sum_lanes<C>(std::bit_cast<States>(members));
 }
 
 /// Returns the monoid sum of pass(in[j]...) over a row, in an order that depends on n alone. It
@@ -186,7 +176,7 @@ auto reduce_row_fetching(std::int64_t n, std::int64_t ahead, const Pass& pass, c
   using States = decltype(pass(V::load(in)...));
   constexpr int kLanes = V::size, kUnroll = 4;  // independent chains
   const int tail = static_cast<int>(n % kLanes);
-  if (n < kLanes) return sum_lanes<C>(pass(load_first(in, tail)...), tail);
+  if (n < kLanes) return sum_lanes<C>(pass(V::load(in, tail)...), tail);
   States acc[kUnroll];
   std::int64_t j = 0;
   for (; j + kUnroll * kLanes <= n; j += kUnroll * kLanes)
@@ -195,9 +185,9 @@ auto reduce_row_fetching(std::int64_t n, std::int64_t ahead, const Pass& pass, c
       acc[u] = acc[u] + pass(V::load(in + j + u * kLanes)...);
     }
   for (; j + kLanes <= n; j += kLanes) acc[0] = acc[0] + pass(V::load(in + j)...);
-  const auto whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3]), kLanes);
+  const auto whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3]));
   if (tail == 0) return whole;
-  return whole + sum_lanes<C>(pass(load_first(in + j, tail)...), tail);
+  return whole + sum_lanes<C>(pass(V::load(in + j, tail)...), tail);
 }
 
 template <class C, class Pass, class... In>
@@ -224,10 +214,10 @@ C map_and_sum_row(std::int64_t n, std::int64_t ahead, C* out, const F& f, const 
   for (; j + kUnroll * kLanes <= n; j += kUnroll * kLanes)
     for (int u = 0; u < kUnroll; ++u) acc[u] = acc[u] + at(j + u * kLanes);
   for (; j + kLanes <= n; j += kLanes) acc[0] = acc[0] + at(j);
-  const C whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3]), kLanes).value;
+  const C whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3])).value;
   if (tail == 0) return whole;
-  const V rest = f(load_first(in + j, tail));
-  store_first(rest, out + j, tail);
+  const V rest = f(V::load(in + j, tail));
+  rest.store(out + j, tail);
   return whole + sum_lanes<C>(States{rest}, tail).value;
 }
 
@@ -250,12 +240,11 @@ void map_row(std::int64_t n, C* out, float beta, const F& f, const In*... in) {
   std::int64_t j = 0;
   if (beta == 0) {
     for (; j + V::size <= n; j += V::size) f(V::load(in + j)...).store(out + j);
-    if (tail > 0) store_first(f(load_first(in + j, tail)...), out + j, tail);
+    if (tail > 0) f(V::load(in + j, tail)...).store(out + j, tail);
   } else {
     for (; j + V::size <= n; j += V::size)
       (V::load(out + j) + f(V::load(in + j)...)).store(out + j);
-    if (tail > 0)
-      store_first(load_first(out + j, tail) + f(load_first(in + j, tail)...), out + j, tail);
+    if (tail > 0) (V::load(out + j, tail) + f(V::load(in + j, tail)...)).store(out + j, tail);
   }
 }
 

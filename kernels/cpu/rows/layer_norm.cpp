@@ -80,9 +80,9 @@ void add_parameter_terms(std::int64_t n, std::int64_t ahead, const C* g, const C
     (V::load(db + j) + d).store(db + j);
   }
   if (tail == 0) return;
-  const V d = load_first(g + j, tail);
-  store_first(load_first(dw + j, tail) + term(d, load_first(row + j, tail)), dw + j, tail);
-  store_first(load_first(db + j, tail) + d, db + j, tail);
+  const V d = V::load(g + j, tail);
+  (V::load(dw + j, tail) + term(d, V::load(row + j, tail))).store(dw + j, tail);
+  (V::load(db + j, tail) + d).store(db + j, tail);
 }
 
 template <class C>

@@ -16,25 +16,30 @@ void softmax_rows(const ConstView& x, const View& y, bool log) {
   const RowReader<C> in(x);
   const RowWriter<C> out(y, 0);
   const bool streams = !log && out.streams(blocks.rows);
-  const std::int64_t bytes = row_buffer_bytes<C>(in, out) + slot_bytes_of<C>(streams ? n : 0);
+  const std::int64_t together = std::min(in.together(), out.together());
+  const std::int64_t bytes =
+      row_buffer_bytes_of<C>(together, in, out) + slot_bytes_of<C>(streams ? n : 0);
   parallel_for_with_scratch(bytes, blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
-    const RowBuffer<C> in_buffer(in), out_buffer(out), terms(streams ? n : 0);
-    for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
-      const C* row = in.row(i, in_buffer.data());
-      C* to = out.open(i, out_buffer.data());
-      const C max = reduce_row<C>(n, math::Largest<V>{}, row).value;
-      const math::ShiftedExp<V> term{V(max)};
-      if (log) {
-        const auto pass = [&](V v) { return math::Sum<V>{term(v)}; };
-        const C sum = reduce_row<C>(n, pass, row).value;
-        map_row(n, to, 0, math::LogSoftmax<V>{V(max), V(std::log(sum))}, row);
-      } else {
-        C* const e = streams ? terms.data() : to;
-        const V share(C(1) / map_and_sum_row(n, in.ahead(), e, term, row));
-        const auto scaled = [share](V v) { return v * share; };
-        streams ? stream_row(n, to, scaled, e) : map_row(n, to, 0, scaled, e);
+    const RowBuffer<C> in_buffer(in, together), out_buffer(out, together), terms(streams ? n : 0);
+    for (std::int64_t i = blocks.begin(block), rows; i < blocks.end(block); i += rows) {
+      rows = std::min(together, blocks.end(block) - i);
+      const C* row = in.row(i, in_buffer.data(), rows);
+      C* const first = out.open(i, out_buffer.data(), rows);
+      for (C* to = first; to < first + rows * n; to += n, row += n) {
+        const C max = reduce_row<C>(n, math::Largest<V>{}, row).value;
+        const math::ShiftedExp<V> term{V(max)};
+        if (log) {
+          const auto pass = [&](V v) { return math::Sum<V>{term(v)}; };
+          const C sum = reduce_row<C>(n, pass, row).value;
+          map_row(n, to, 0, math::LogSoftmax<V>{V(max), V(std::log(sum))}, row);
+        } else {
+          C* const e = streams ? terms.data() : to;
+          const V share(C(1) / map_and_sum_row(n, in.ahead(), e, term, row));
+          const auto scaled = [share](V v) { return v * share; };
+          streams ? stream_row(n, to, scaled, e) : map_row(n, to, 0, scaled, e);
+        }
       }
-      out.close(i, to);
+      out.close(i, first, rows);
     }
   });
 }
@@ -47,16 +52,21 @@ void softmax_grad_rows(const ConstView& dy, const ConstView& y, const View& dx, 
   const RowReader<C> dy_rows(dy), y_rows(y);
   const RowWriter<C> out(dx, beta);
   const bool streams = out.streams(blocks.rows);
-  const std::int64_t bytes = row_buffer_bytes<C>(dy_rows, y_rows, out);
+  const std::int64_t together = std::min({dy_rows.together(), y_rows.together(), out.together()});
+  const std::int64_t bytes = row_buffer_bytes_of<C>(together, dy_rows, y_rows, out);
   parallel_for_with_scratch(bytes, blocks.count, blocks.rows * n * 8, [&](std::int64_t block) {
-    const RowBuffer<C> dy_buffer(dy_rows), y_buffer(y_rows), out_buffer(out);
-    for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
-      const C* g = dy_rows.row(i, dy_buffer.data());
-      const C* p = y_rows.row(i, y_buffer.data());
-      C* to = out.open(i, out_buffer.data());
-      const Grad<V> grad{V(reduce_row<C>(n, Grad<V>::pass, g, p).value)};
-      streams ? stream_row(n, to, grad, g, p) : map_row(n, to, beta, grad, g, p);
-      out.close(i, to);
+    const RowBuffer<C> dy_buffer(dy_rows, together), y_buffer(y_rows, together),
+        out_buffer(out, together);
+    for (std::int64_t i = blocks.begin(block), rows; i < blocks.end(block); i += rows) {
+      rows = std::min(together, blocks.end(block) - i);
+      const C* g = dy_rows.row(i, dy_buffer.data(), rows);
+      const C* p = y_rows.row(i, y_buffer.data(), rows);
+      C* const first = out.open(i, out_buffer.data(), rows);
+      for (C* to = first; to < first + rows * n; to += n, g += n, p += n) {
+        const Grad<V> grad{V(reduce_row<C>(n, Grad<V>::pass, g, p).value)};
+        streams ? stream_row(n, to, grad, g, p) : map_row(n, to, beta, grad, g, p);
+      }
+      out.close(i, first, rows);
     }
   });
 }
