@@ -219,6 +219,54 @@ TEST_CASE("the bits of added rows do not depend on the number of threads", "[hos
   }
 }
 
+TEST_CASE("lists of runs and of progressions are read, added and put as by a loop") {
+  const std::vector<std::vector<double>> lists = {
+      {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19},  // a run
+      {19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
+      {2, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 10, 9, 3, 4},  // reflected
+      {3, 6, 9, 12},
+      {17, 10, 3},
+      {5, 5, 5},
+      {7}};
+  for (const DType t : {f32, bf16, f64}) {
+    for (const DType of_index : {i64, i32}) {
+      for (const auto& list : lists) {
+        for (const Shape& shape : {Shape{20}, Shape{3, 20}, Shape{20, 3}, Shape{2, 20, 5}}) {
+          const int axis = shape[0] == 20 ? 0 : 1;
+          const auto m = static_cast<std::int64_t>(list.size());
+          const Tensor index = make(list, {m}, of_index);
+          Shape own = Dims::filled(shape.size(), 1), taken = shape;
+          own[axis] = taken[axis] = m;
+          const Tensor x = cast(reshape(arange(shape.product(), f32), shape), t);
+          const Tensor dy = cast(reshape(remainder(arange(taken.product(), f32), 7), taken), t);
+          Tensor y = zeros(taken, t), grad = zeros(shape, t), last = clone(x);
+          for (std::int64_t j = 0; j < m; ++j) {
+            const auto from = static_cast<std::int64_t>(list[static_cast<std::size_t>(j)]);
+            const Tensor term = slice(dy, axis, j, j + 1);
+            slice(y, axis, j, j + 1).copy_(slice(x, axis, from, from + 1));
+            Tensor place = slice(grad, axis, from, from + 1);
+            place.copy_(place + term);
+            slice(last, axis, from, from + 1).copy_(term);
+          }
+          const std::string what = to_string(t) + std::string(" ") + to_string(shape) +
+                                   " list of " + std::to_string(m) + " from " +
+                                   std::to_string(list[0]);
+          Tensor leaf = x.detach();
+          leaf.set_requires_grad();
+          const Tensor all = expand(reshape(index, own), taken);
+          expect_same("select " + what, values_of(index_select(leaf, axis, index)), values_of(y));
+          backward(index_select(leaf, axis, index), {.initial_gradient = dy});
+          expect_same("gradient " + what, values_of(leaf.grad()), values_of(grad));
+          backward(gather(leaf, axis, contiguous(all)), {.initial_gradient = dy});
+          expect_same("twice " + what, values_of(leaf.grad()), values_of(grad + grad));
+          expect_same("put " + what, values_of(scatter(x, axis, contiguous(all), dy)),
+                      values_of(last));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("one_hot") {
   for (const DType t : {f32, f16, f64, i64, i32, u8, boolean}) {
     for (const DType it : {i64, i32}) {

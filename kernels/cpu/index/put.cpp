@@ -29,6 +29,15 @@ void put_as(const ConstView& src, const ConstView& index, const View& out, int a
       const IndexSteps at = g.line(p / tiles);
       const std::int64_t first = p % tiles * kTile;
       const std::int64_t last = std::min(g.inner.size, first + kTile);
+      if (g.inner.size == 1) {
+        const IndexSteps along = g.axis;
+        const T* const list = from + at.dense;
+        T* const table = to + at.table;
+        for (std::int64_t j = 0; j < along.size; ++j)
+          meet(table[index_at(index, at.index + j * along.index) * along.table],
+               list[j * along.dense]);
+        continue;
+      }
       for (std::int64_t j = 0; j < g.axis.size; ++j) {
         const T* const row = from + at.dense + j * g.axis.dense;
         const std::int64_t positions = at.index + j * g.axis.index;
