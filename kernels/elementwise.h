@@ -1,6 +1,7 @@
 // Contract of the elementwise kernels. Every view has the output's shape (operands are broadcast
 // with strides 0 beforehand) and its own dtype and strides. Values are computed in one compute
-// class (f32 for 16-bit, f64, or i64) and rounded once when they are stored.
+// class (f32 for 16-bit, f64, or i64) and rounded once when they are stored. On the CPU, strides of
+// operands may also be negative.
 #pragma once
 
 #include "kernels/dispatch.h"

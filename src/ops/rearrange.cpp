@@ -192,14 +192,47 @@ FIRN_OUT_OF_MEMORY("meshgrid")
 
 // ---- Copies ----
 
+namespace {
+
+/// Returns x from its last element on along these axes. Kernels of the CPU alone take such strides.
+ConstView reversed(const Tensor& x, const Axes& axes) {
+  ConstView v = x.view();
+  std::int64_t last = 0;
+  for (const std::int64_t a : axes) {
+    last += (v.shape[a] - 1) * v.strides[a];
+    v.strides[a] *= -1;
+  }
+  if (v.data)
+    v.data = static_cast<const char*>(v.data) + last * static_cast<std::int64_t>(size_of(v.dtype));
+  return v;
+}
+
+/// flip() by the CPU's kernels, in one pass. A gradient is added to 0 if there is none yet.
+Tensor written_flip(const Tensor& x, const Axes& axes) {
+  const Tensor y = empty(x.shape(), x.dtype(), x.device());
+  kernels::copy(reversed(x, axes), y.mutable_view(), stream_of(x));
+  const auto backward = [axes](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    if (beta != 0)
+      return kernels::axpby(1, reversed(b.grad(), axes), beta, dx.mutable_view(), b.stream());
+    constexpr double kNone = 0;
+    const ConstView none{&kNone, dx.dtype(), dx.device(), dx.shape(), Dims::filled(dx.rank(), 0)};
+    kernels::binary(math::BinaryOp::add, none, reversed(b.grad(), axes), dx.mutable_view(),
+                    math::Args{}, b.stream());
+  };
+  return record("flip", y, {&x}, {},
+                with_again(backward, [axes](GraphBackward& b) { b.add(0, flip(b.grad(), axes)); }));
+}
+
+}  // namespace
+
 Tensor flip(const Tensor& x, const Axes& axes) try {
   require_defined("flip", x);
-  Axes all = axes;
-  normalize_axes("flip", all, x.rank());
+  const Axes all = normalize_axes("flip", axes, x.rank());
   if (axes.empty() || x.numel() == 0) return clone(x);
+  if (x.device().is_cpu() && !autograd::wants_attributes()) return written_flip(x, all);
   Tensor y = x;
-  for (const std::int64_t a : axes) {
-    const int axis = normalize_axis("flip", a, x.rank());
+  for (const std::int64_t axis : all) {
     const std::int64_t n = x.size(axis);
     y = index_select(
         y, axis,

@@ -84,34 +84,6 @@ void check_index_as(const char* op, const ConstView& index, std::int64_t bound) 
   }
 }
 
-/// The positions first, first + step, ..., which make a gather a copy of a view.
-struct Progression {
-  std::int64_t first = 0, step = 0;
-  bool holds = false;
-};
-
-template <class I>
-Progression progression_of(const I* index, std::int64_t n, std::int64_t stride) {
-  constexpr std::int64_t kPiece = 256;  // a list of other positions is left soon
-  Progression p{index[0], n > 1 ? index[stride] - index[0] : 0, true};
-  for (std::int64_t k = 0; k < n && p.holds; k += kPiece) {
-    std::int64_t different = 0;
-    for (std::int64_t i = k; i < std::min(n, k + kPiece); ++i)
-      different |= index[i * stride] ^ (p.first + i * p.step);
-    p.holds = different == 0;
-  }
-  return p;
-}
-
-/// Returns the progression of a list of indices, which is repeated along all axes but `axis`.
-Progression progression_of(const ConstView& index, int axis) {
-  for (int i = 0; i < index.rank(); ++i)
-    if (i != axis && index.shape[i] != 1 && index.strides[i] != 0) return {};
-  const std::int64_t n = index.shape[axis], stride = index.strides[axis];
-  return index.dtype == i32 ? progression_of(index.as<std::int32_t>(), n, stride)
-                            : progression_of(index.as<std::int64_t>(), n, stride);
-}
-
 /// Moves elements as unsigned integers of their size.
 template <class T>
 void gather_bits(const ConstView& x, const ConstView& index, const View& out,
@@ -164,13 +136,6 @@ void gather_bits(const ConstView& x, const ConstView& index, const View& out,
 
 void gather_checked(const ConstView& x, const ConstView& index, const View& out, int axis) {
   if (out.numel() == 0 || runtime::dry_run()) return;  // a dry run has computed no index
-  if (const Progression p = progression_of(index, axis); p.holds) {
-    ConstView taken = x;
-    taken.data = advance(x.data, x.dtype, p.first * x.strides[axis]);
-    taken.shape = out.shape;
-    taken.strides[axis] *= p.step;
-    return copy(taken, out, {});
-  }
   const IndexGeometry g(x, index, out, axis);
   switch (size_of(x.dtype)) {
     case 1:
