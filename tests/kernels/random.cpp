@@ -1,14 +1,17 @@
 // Philox against its published vectors, and what is drawn from it.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <map>
 
 #include "firn/runtime/storage.h"
 #include "kernels/math/philox.h"
 #include "kernels/random.h"
+#include "kernels/settings/isa.h"
 #include "kernels/twins.h"
 #include "support/catch.h"
+#include "support/in_child.h"
 #include "support/threads.h"
 #include "support/values.h"
 
@@ -109,6 +112,36 @@ TEST_CASE("normal numbers have the mean, variance and tails asked for") {
   }
 }
 
+TEST_CASE("normal numbers have the normal distribution's tails, and are not correlated") {
+  for (const DType t : {f32, f64}) {
+    Generator g(12);
+    const std::vector<double> x = values_of(randn({1'000'000}, {.dtype = t, .generator = &g}));
+    const auto n = static_cast<double>(x.size());
+    // All within five standard errors.
+    for (const double far : {0.1, 0.5, 1.0, 2.0, 3.0, 4.0}) {
+      const double tail = std::erfc(far / std::sqrt(2.0)) / 2;
+      const auto share = [&](auto is_beyond) {
+        return static_cast<double>(std::count_if(x.begin(), x.end(), is_beyond)) / n;
+      };
+      INFO(to_string(t) << " beyond " << far);
+      CHECK(share([&](double v) { return v > far; }) ==
+            Approx(tail).margin(5 * std::sqrt(tail / n)));
+      CHECK(share([&](double v) { return v < -far; }) ==
+            Approx(tail).margin(5 * std::sqrt(tail / n)));
+    }
+    for (const std::size_t lag : {1, 2, 3, 4, 8, 16, 256, 1024}) {
+      double products = 0, squares = 0;
+      for (std::size_t i = lag; i < x.size(); ++i) {
+        products += x[i] * x[i - lag] / n;
+        squares += (x[i] * x[i] - 1) * (x[i - lag] * x[i - lag] - 1) / n;
+      }
+      INFO(to_string(t) << " lag " << lag);
+      CHECK(std::fabs(products) < 5 / std::sqrt(n));
+      CHECK(std::fabs(squares) < 5 * 2 / std::sqrt(n));
+    }
+  }
+}
+
 TEST_CASE("normal elements 2i and 2i+1 are the Box-Muller pair of words 2i and 2i+1") {
   Generator g(5);
   const RandomKey key = g.get();
@@ -120,6 +153,43 @@ TEST_CASE("normal elements 2i and 2i+1 are the Box-Muller pair of words 2i and 2
     const double angle = 2 * 3.14159265358979323846 * (word(key, pair + 1) * 0x1p-32);
     const double want = i % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
     CHECK(values[static_cast<std::size_t>(i)] == Approx(want).margin(1e-14));
+  }
+}
+
+TEST_CASE("f32 normal numbers are within 2 ulp of Box and Muller's for their words", "[host]") {
+  const RandomKey key{6, 0};
+  const Tensor x = empty({200'003}, {.dtype = f32, .device = Device::cpu()});
+  kernels::normal(x.mutable_view(), 0, 1, key, Stream{});
+  const auto values = x.to_vector<float>();
+  const auto check = [&](std::int64_t i, double want) {
+    const double got = values[static_cast<std::size_t>(i)];
+    if (!(std::fabs(got - want) <= 2 * 0x1p-23 * std::fabs(want)))
+      FAIL("element " << i << ": " << got << " for " << want);
+  };
+  for (std::int64_t i = 0; i + 1 < x.numel(); i += 2) {
+    const double u = (static_cast<float>(word(key, i)) + 1.0f) * 0x1p-32f;
+    const double angle =
+        6.283185307179586f * (static_cast<float>(word(key, i + 1) >> 8) * 0x1p-24f);
+    const double radius = std::sqrt(-2 * std::log(u));
+    check(i, radius * std::cos(angle));
+    check(i + 1, radius * std::sin(angle));
+  }
+}
+
+TEST_CASE("f32 normal numbers have the same bits under every FIRN_CPU_ISA and on every machine",
+          "[host]") {
+  for (int level = 0; level <= static_cast<int>(kernels::cpu::machine_isa()); ++level) {
+    const char* const isa = name_of(static_cast<kernels::cpu::Isa>(level));
+    const std::string hash = in_child("FIRN_CPU_ISA", isa, [] {
+      kernels::cpu::detail::chosen_isa = kernels::cpu::detail::kUnknownIsa;  // as in a new process
+      const Tensor x = empty({1 << 20}, {.dtype = f32, .device = Device::cpu()});
+      kernels::normal(x.mutable_view(), 0, 1, RandomKey{21, 0}, Stream{});
+      std::uint64_t mixed = 0;
+      for (const float v : x.to_vector<float>())
+        mixed = (mixed ^ std::bit_cast<std::uint32_t>(v)) * 1099511628211u;
+      return fmt::format("{:016x}", mixed);
+    });
+    CHECK(hash == "d75b09f7432090b1");
   }
 }
 
