@@ -257,15 +257,10 @@ struct HardShrink : UnaryDefaults {  // a: lambda
   }
 };
 
-struct SoftShrink : UnaryDefaults {  // a: lambda
-  static constexpr Saves saves = Saves::input;
+struct SoftShrink : HardShrink {  // has the same derivative
   template <class V>
   FIRN_HD static V f(V x, Args p) {
     return where(x > V(p.a), x - V(p.a), where(x < V(-p.a), x + V(p.a), V(0) * x));
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V x, Args p) {
-    return where(abs(x) <= V(p.a), V(0), dy);
   }
 };
 

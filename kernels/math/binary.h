@@ -38,18 +38,11 @@ struct Add : BinaryDefaults {
   }
 };
 
-struct Sub : BinaryDefaults {
-  static constexpr bool integers = true;
+struct Sub : Add {
   static constexpr Operands passes = kA;
-  static constexpr Operands dfa_reads = kNeither;
-  static constexpr Operands dfb_reads = kNeither;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     return a - b;
-  }
-  template <class V>
-  FIRN_HD static V dfa(V dy, V, V, Args) {
-    return dy;
   }
   template <class V>
   FIRN_HD static V dfb(V dy, V, V, Args) {
@@ -219,19 +212,12 @@ struct Fmod : BinaryDefaults {  // has the sign of a
   }
 };
 
-struct Remainder : BinaryDefaults {  // has the sign of b
-  static constexpr bool integers = true;
-  static constexpr Operands dfa_reads = kNeither;
-  static constexpr Operands passes = kA;
+struct Remainder : Fmod {  // has the sign of b
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     const V m = fmod(a, b), other = m + b;
     const V signed_as_b = where(b < V(0), where(m < V(0), m, other), where(m < V(0), other, m));
     return where(m == V(0), m, signed_as_b);
-  }
-  template <class V>
-  FIRN_HD static V dfa(V dy, V, V, Args) {
-    return dy;
   }
   template <class V>
   FIRN_HD static V dfb(V dy, V a, V b, Args p) {
@@ -407,7 +393,6 @@ inline constexpr BinaryInfo kBinaryOps[] = {
 #undef FIRN_INFO
 };
 // clang-format on
-inline constexpr int kBinaryCount = sizeof(kBinaryOps) / sizeof(kBinaryOps[0]);
 constexpr const BinaryInfo& info(BinaryOp op) { return kBinaryOps[static_cast<int>(op)]; }
 
 }  // namespace firn::math

@@ -470,7 +470,6 @@ inline constexpr UnaryInfo kUnaryOps[] = {
 #undef FIRN_INFO
 };
 // clang-format on
-inline constexpr int kUnaryCount = sizeof(kUnaryOps) / sizeof(kUnaryOps[0]);
 constexpr const UnaryInfo& info(UnaryOp op) { return kUnaryOps[static_cast<int>(op)]; }
 
 }  // namespace firn::math

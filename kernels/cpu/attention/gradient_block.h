@@ -71,23 +71,17 @@ class GradientBlock {
     const math::ShiftedExp<V> probability{V(log_sum_exp)};
     const math::SoftmaxGrad<V> grad{V(delta)};
     const V scale(factor);
-    if (!words) {
-      for_tiles<C>(cols, [&](std::int64_t i) {
-        const V prob = probability(V::load(p + i) * scale);
-        prob.store(p + i);
-        grad(V::load(ds + i), prob).store(ds + i);
-      });
-      return;
-    }
     const C share(dropout_.share);
-    for (std::int64_t c = 0; c < cols; ++c)
-      ds[c] = words[c] >= dropout_.threshold ? ds[c] * share : C(0);
+    if (words)
+      for (std::int64_t c = 0; c < cols; ++c)
+        ds[c] = words[c] >= dropout_.threshold ? ds[c] * share : C(0);
     for_tiles<C>(cols, [&](std::int64_t i) {
       const V prob = probability(V::load(p + i) * scale);
       prob.store(p + i);
       grad(V::load(ds + i), prob).store(ds + i);
     });
-    for (std::int64_t c = 0; c < cols; ++c) p[c] = words[c] >= dropout_.threshold ? p[c] : C(0);
+    if (words)
+      for (std::int64_t c = 0; c < cols; ++c) p[c] = words[c] >= dropout_.threshold ? p[c] : C(0);
   }
 
   std::int64_t ld_;
