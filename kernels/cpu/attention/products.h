@@ -25,10 +25,10 @@ class Products {
   /// Bytes of a packed factor, [m, k] at the left and [k, n] at the right. They are multiples of
   /// 64.
   std::int64_t left_bytes(std::int64_t m, std::int64_t k) const {
-    return round_up(unit_.left_bytes(m, k));
+    return rounded(unit_.left_bytes(m, k));
   }
   std::int64_t right_bytes(std::int64_t k, std::int64_t n) const {
-    return round_up(unit_.right_bytes(k, n));
+    return rounded(unit_.right_bytes(k, n));
   }
   Left pack_left(const Matrix& a, std::int64_t m, std::int64_t k, void* packed) const {
     return unit_.pack_left(a, m, k, packed);
@@ -49,9 +49,6 @@ class Products {
   }
 
  private:
-  static std::int64_t round_up(std::size_t bytes) {
-    return static_cast<std::int64_t>((bytes + 63) / 64 * 64);
-  }
   const Microkernel& unit_;
   bool any_strides_;
 };

@@ -6,9 +6,6 @@
 
 #include "kernels/math/integer.h"
 #include "kernels/math/rounding.h"
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
@@ -42,8 +39,11 @@ To convert(From v) {
 /// Convert 16-bit rows of unit stride by vector instructions, as far as whole vectors go. Return
 /// the number of elements converted.
 template <class S, class C>
-std::int64_t load_vectors(const S*, std::int64_t, C*) {
-  return 0;
+std::int64_t load_vectors(const S* src, std::int64_t n, C* out) {
+  std::int64_t i = 0;
+  if constexpr (std::is_same_v<C, float> && is_small_float<S> && sizeof(S) == sizeof(half))
+    for (; i + TileF::size <= n; i += TileF::size) widened(src + i).store(out + i);
+  return i;
 }
 template <class C, class S>
 std::int64_t store_vectors(const C*, S*, std::int64_t) {
@@ -52,16 +52,6 @@ std::int64_t store_vectors(const C*, S*, std::int64_t) {
 
 #if defined(__AVX512F__)
 // The masked forms avoid GCC 12's warning about an undefined register.
-template <>
-std::int64_t load_vectors(const bfloat16* src, std::int64_t n, float* out) {
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i));
-    const __m512i w = _mm512_maskz_cvtepu16_epi32(0xffff, h);
-    _mm512_storeu_si512(out + i, _mm512_maskz_slli_epi32(0xffff, w, 16));
-  }
-  return i;
-}
 /// Converts the elements up to the first pair of lines with a subnormal number, which the
 /// conversion instruction flushes. Returns their number. The CPU must have the instruction (isa.h).
 __attribute__((target("avx512bf16"))) std::int64_t convert_lines(const float* values, bfloat16* dst,
@@ -101,21 +91,6 @@ std::int64_t store_vectors(const float* values, bfloat16* dst, std::int64_t n) {
 }
 #endif
 #if defined(__F16C__)
-template <>
-std::int64_t load_vectors(const half* src, std::int64_t n, float* out) {
-  std::int64_t i = 0;
-#if defined(__AVX512F__)
-  for (; i + 16 <= n; i += 16) {
-    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i));
-    _mm512_storeu_ps(out + i, _mm512_maskz_cvtph_ps(0xffff, h));
-  }
-#endif
-  for (; i + 8 <= n; i += 8) {
-    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i));
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(h));
-  }
-  return i;
-}
 template <>
 std::int64_t store_vectors(const float* values, half* dst, std::int64_t n) {
   std::int64_t i = 0;

@@ -12,9 +12,16 @@
 // "not equal 0"; from bool is 0 or 1.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 #include "firn/dtype.h"
+#include "kernels/cpu/device/tile.h"
 #include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
@@ -65,5 +72,30 @@ FIRN_CONVERT(double)
 FIRN_CONVERT(std::int64_t)
 #undef FIRN_CONVERT
 // clang-format on
+
+/// The bits of as many 16-bit numbers as a tile has of f32.
+typedef std::uint16_t HalfBits __attribute__((vector_size(tiles::kTileBytes / 2)));
+
+/// Returns numbers of T, half or bfloat16, as f32.
+template <class T>
+TileF widened(HalfBits x) {
+  if constexpr (std::is_same_v<T, bfloat16>)
+    return tiles::detail::from_bits<float>(__builtin_convertvector(x, TileF::Bits) << 16);
+#if defined(__AVX512F__)
+  return TileF(_mm512_maskz_cvtph_ps(0xffff, std::bit_cast<__m256i>(x)));  // masked for GCC 12
+#elif defined(__F16C__)
+  return TileF(_mm256_cvtph_ps(std::bit_cast<__m128i>(x)));
+#else
+  TileF y;
+  for (int i = 0; i < TileF::size; ++i) y.v[i] = static_cast<float>(half::from_bits(x[i]));
+  return y;
+#endif
+}
+template <class T>
+TileF widened(const T* numbers) {
+  HalfBits x;
+  std::memcpy(&x, numbers, sizeof x);
+  return widened<T>(x);
+}
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

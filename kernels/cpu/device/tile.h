@@ -241,10 +241,6 @@ inline Square square(TileF a) {
 #endif
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// Returns the magnitude of a with the sign of b, zeros included.
 template <class T>
 Tile<T> with_sign(Tile<T> a, Tile<T> b) {

@@ -33,6 +33,16 @@ void exchange(Row* rows, std::integer_sequence<int, Lane...>) {
 
 }  // namespace detail
 
+/// Transposes n registers of n lanes, at most 16.
+template <class Row, int n>
+void transpose_registers(Row (&rows)[n]) {
+  constexpr auto lanes = std::make_integer_sequence<int, n>();
+  if constexpr (n >= 2) detail::exchange<1>(rows, lanes);
+  if constexpr (n >= 4) detail::exchange<2>(rows, lanes);
+  if constexpr (n >= 8) detail::exchange<4>(rows, lanes);
+  if constexpr (n >= 16) detail::exchange<8>(rows, lanes);
+}
+
 /// to[i*to_row + j] = from[j*from_row + i] for i and j in [0, kSquare). With `kPast`, stores bypass
 /// the caches: rows of squares must be whole lines, and the caller calls end_stream().
 template <bool kPast, class T>
@@ -42,11 +52,7 @@ void transpose_square(const T* from, std::int64_t from_row, T* to, std::int64_t 
   Row rows[n];
 #pragma GCC unroll 16
   for (int i = 0; i < n; ++i) std::memcpy(&rows[i], from + i * from_row, sizeof(Row));
-  constexpr auto lanes = std::make_integer_sequence<int, n>();
-  if constexpr (n >= 2) detail::exchange<1>(rows, lanes);
-  if constexpr (n >= 4) detail::exchange<2>(rows, lanes);
-  if constexpr (n >= 8) detail::exchange<4>(rows, lanes);
-  if constexpr (n >= 16) detail::exchange<8>(rows, lanes);
+  transpose_registers(rows);
 #pragma GCC unroll 16
   for (int i = 0; i < n; ++i) {
     if constexpr (kPast) {

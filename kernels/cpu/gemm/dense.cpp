@@ -5,24 +5,18 @@
 #include <cstring>
 #include <functional>
 #include <optional>
-#include <utility>
 
 #include "kernels/copy.h"
 #include "kernels/cpu/device/tile.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/epilogue.h"
+#include "kernels/cpu/gemm/vectors.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
-
-ConstView transposed(ConstView v) {
-  std::swap(v.shape[0], v.shape[1]);
-  std::swap(v.strides[0], v.strides[1]);
-  return v;
-}
 
 /// Returns a block of a row-major matrix.
 template <class V>
@@ -91,7 +85,7 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
                    Activation activation, const View& y, const View& saved, Stream stream) {
   GemmArgs args;
   args.bias = bias;
-  if (activation == Activation::none) return gemm(x, transposed(w), y, args, stream);
+  if (activation == Activation::none) return gemm(x, turned(w), y, args, stream);
   const auto activate = [&](const Block& block) {
     const View& values = block.values;
     if (activation == Activation::gelu_tanh) {
@@ -103,7 +97,7 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
                             : store_mask<float>(saved, y.shape[1], y.dtype, block);
     unary(math::UnaryOp::relu, values, values, {}, stream);
   };
-  gemm_with_epilogue(x, transposed(w), y, args, std::ref(activate));
+  gemm_with_epilogue(x, turned(w), y, args, std::ref(activate));
 }
 
 void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation activation,
@@ -120,7 +114,7 @@ void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation act
 
 void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
                            const View& db, float db_beta, Stream stream) {
-  gemm(transposed(dy), x, dw, {.alpha = 1, .beta = dw_beta, .bias = {}}, stream);
+  gemm(turned(dy), x, dw, {.alpha = 1, .beta = dw_beta, .bias = {}}, stream);
   if (!db.data) return;
   View row = db;
   row.shape.insert(0, 1);

@@ -193,6 +193,37 @@ void multiply(int64_t m, int64_t n, int64_t k, const Left& left, const void* rig
   }
 }
 
+template <class T>
+void add_row(const Matrix& x, const Matrix& b, int64_t k, int64_t n, float* c) {
+  // Contiguous columns are read to the end. Of rows, a few are read at a time, as streams.
+  constexpr int kStreams = 8;
+  const int64_t depth = b.column == 1 ? kStreams : k;
+  const T* const from = static_cast<const T*>(b.data);
+  alignas(64) float numbers[4 * kRow];
+  load_row(x.data, x.dtype, 1, k, numbers);
+  for (int64_t p = 0; p < k; p += depth) {
+    for (int64_t j = 0; j < n; j += kWidth) {
+      TileF::Vec sum = TileF::load(c + j).v;
+      if (b.column == 1) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kStreams; ++i)
+          sum += numbers[p + i] * widened(from + (p + i) * b.row + j).v;
+      } else {
+        for (int64_t q = 0; q < k; q += kWidth) {
+          HalfBits rows[kWidth];
+#pragma GCC unroll 16
+          for (int i = 0; i < kWidth; ++i)
+            std::memcpy(&rows[i], from + std::min(j + i, n - 1) * b.column + q, sizeof rows[i]);
+          transpose_registers(rows);
+#pragma GCC unroll 16
+          for (int i = 0; i < kWidth; ++i) sum += numbers[q + i] * widened<T>(rows[i]).v;
+        }
+      }
+      TileF(sum).store(c + j);
+    }
+  }
+}
+
 /// Largest number of rows x for which this kernel beats oneDNN on x w^T (AVX-512).
 int64_t most_rows() {
 #if defined(__x86_64__)
@@ -216,7 +247,8 @@ const Microkernel& fma() {
                                          places_left,
                                          takes_strides,
                                          place_left,
-                                         multiply};
+                                         multiply,
+                                         {add_row<half>, add_row<bfloat16>}};
   return kernel;
 }
 

@@ -38,6 +38,11 @@ struct Left {
   bool turned = false;
 };
 
+/// Returns the next multiple of 64, for the memory of a packed factor.
+constexpr std::int64_t rounded(std::size_t bytes) {
+  return static_cast<std::int64_t>((bytes + 63) / 64 * 64);
+}
+
 /// One way to multiply: functions that pack factors, and the instructions that multiply them. Sums
 /// are f32. The order in which an element is summed depends on k and the kernel alone. So a row has
 /// the same bits in a product of any number of rows.
@@ -64,6 +69,11 @@ struct Microkernel {
   /// product is 0. Without `add`, c is not read.
   void (*multiply)(std::int64_t m, std::int64_t n, std::int64_t k, const Left& left,
                    const void* right, float* c, std::int64_t ldc, bool add);
+  /// For f16 and bf16, or null: c [n] += x b in place, in the order of multiply(). x is contiguous.
+  /// b has contiguous columns, or rows of a multiple of 32 numbers. k is such a multiple up to 4
+  /// kRow, and c has room for one.
+  using AddRow = void(const Matrix& x, const Matrix& b, std::int64_t k, std::int64_t n, float* c);
+  AddRow* add_row[2] = {};
 };
 
 }  // namespace firn::kernels::cpu

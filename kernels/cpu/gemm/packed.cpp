@@ -20,10 +20,6 @@ using std::int64_t;
 
 constexpr int64_t kAlign = 64;
 
-int64_t rounded(std::size_t bytes) {
-  return (static_cast<int64_t>(bytes) + kAlign - 1) / kAlign * kAlign;
-}
-
 Matrix matrix_of(const ConstView& v) {
   // In a single row or column only one stride has a meaning.
   const int64_t row = v.shape[0] == 1 ? v.shape[1] : v.strides[0];
@@ -301,6 +297,24 @@ class PackedProduct {
   Left packed_left_{};
 };
 
+/// The product of one row x by a 16-bit y, which is read once and in place.
+void row_product(Microkernel::AddRow* add_row, const Matrix& x, const Matrix& y, int64_t n,
+                 int64_t k, int64_t parts, const Finish& finish) {
+  constexpr int64_t kWide = 256;  // columns of a part, if they are not contiguous
+  const Cut cols(n, y.column == 1 ? std::min(parts, n / kWide) : parts, 32);
+  const int64_t deep = y.column == 1 ? 32 : 4 * kRow, room = cols.most() + kSlice;
+  const int64_t bytes = slot_bytes_of<float>(room);
+  parallel_for_with_scratch(bytes, cols.parts(), n * k, [&](int64_t part) {
+    const int64_t j = cols.begin(part), width = cols.size(part);
+    const Workspace memory(Shape{room}, DType::f32);
+    float* const sums = memory.view().as<float>();
+    std::fill_n(sums, room, 0.0f);
+    for (int64_t p = 0; p < k; p += deep)
+      add_row(x.at(0, p), y.at(p, j), std::min(deep, k - p), width, sums);
+    finish(0, 1, j, width, sums, width, false);
+  });
+}
+
 }  // namespace
 
 void pack_right(const ConstView& b, const PackedRight& to) {
@@ -315,6 +329,10 @@ void packed_product(const Microkernel& unit, const ConstView& a, const ConstView
   if (args.packed.unit)
     return PackedProduct(unit, x, y, m, n, k, false, finish)
         .run(static_cast<const char*>(args.packed.data));
+  const bool in_place = x.column == 1 && k % 32 == 0 && (y.column == 1 ? n % 32 == 0 : y.row == 1);
+  if (m == 1 && in_place && args.beta == 0 && size_of(b.dtype) == 2)
+    if (Microkernel::AddRow* const add_row = unit.add_row[b.dtype == DType::bf16])
+      return row_product(add_row, x, y, n, k, grid_of(unit, m, n, k).cols.parts(), finish);
   // Either factor can be the left one, since c^T = b^T a^T. The left one may be read in place. The
   // cost of packing and of transposing the result decides.
   const Matrix xt = x.transposed(), yt = y.transposed();

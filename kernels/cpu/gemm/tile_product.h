@@ -294,9 +294,10 @@ struct TileKernel {
     TileProduct<Unit, parts>(k, left, right).run(m, n, c, ldc, add);
   }
 
-  static constexpr Microkernel table(const char* name) {
-    return {name,       kLines,      kLines,        packed_bytes<parts>, right_bytes, pack_left,
-            pack_right, places_left, takes_strides, place_left,          multiply};
+  static constexpr Microkernel table(const char* name, Microkernel::AddRow* bf16_row = nullptr) {
+    return {name,          kLines,     kLines,     packed_bytes<parts>,
+            right_bytes,   pack_left,  pack_right, places_left,
+            takes_strides, place_left, multiply,   {nullptr, bf16_row}};
   }
 };
 

@@ -1,7 +1,6 @@
 #include "kernels/cpu/gemm/vectors.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
@@ -65,14 +64,6 @@ void dot_as(const ConstView& a, const ConstView& b, const View& c, const GemmArg
       result += static_cast<A>(args.beta) * *load_row<A>(c.data, c.dtype, 1, 1, &before);
     store_row<A>(&result, c.data, c.dtype, 1, 1);
   });
-}
-
-/// A matrix with its axes swapped.
-template <class V>
-V turned(V v) {
-  std::swap(v.shape[0], v.shape[1]);
-  std::swap(v.strides[0], v.strides[1]);
-  return v;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // require_batch_invariance(): a row of a product does not depend on how many rows there are.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -61,10 +63,11 @@ TEST_CASE("batch invariance: a row has the same bits in a product of any number 
   const Required required;
   const std::int64_t m = 200;
 #if defined(__SANITIZE_ADDRESS__)  // with which the larger ones take minutes
-  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{1, 33}, {10, 300}, {100, 33}};
+  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {
+      {1, 33}, {10, 300}, {100, 33}, {45, 64}};
 #else
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {
-      {1, 33}, {10, 300}, {100, 784}, {257, 1025}, {800, 170}};
+      {1, 33}, {10, 300}, {100, 784}, {257, 1025}, {800, 170}, {45, 64}, {96, 1088}};
 #endif
   for (const DType dtype : {f32, f64, bf16, f16}) {
     for (const auto& [n, k] : sizes) {
@@ -85,6 +88,35 @@ TEST_CASE("batch invariance: a row has the same bits in a product of any number 
                      << static_cast<int>(left) << static_cast<int>(right) << ", rows " << rows);
                 REQUIRE(same_bits(whole, in_parts(a, b, c, bias, target, rows)));
               }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("batch invariance: a row of 16 bits alone has the bits of a row among others", "[host]") {
+  manual_seed(41);
+  const auto random = [](const Shape& shape, DType t) { return cast(randn(shape), t); };
+  for (const DType dtype : {bf16, f16}) {
+    for (const std::int64_t k : {32, 64, 1024, 1056, 2080}) {
+      for (const std::int64_t n : {1, 15, 16, 31, 32, 33, 64, 100, 352, 2112}) {
+        if (n > 1000 && k != 2080) continue;  // of which threads share the columns
+        // Rows and columns of the matrix are dense, or have room beside them.
+        const Tensor x = random({3, k}, dtype), spread = random({3, 2 * k}, dtype);
+        const Tensor w = slice(random({k, n + 5}, dtype), 1, 2, n + 2);
+        const Tensor columns = slice(random({n, k + 3}, dtype), 1, 1, k + 1);
+        fill_(select(select(w, 0, k / 3), 0, n - 1), std::numeric_limits<double>::infinity());
+        fill_(select(select(columns, 0, n / 2), 0, k - 1), std::nan(""));
+        for (const Tensor& a : {x, slice(spread, 1, 0, 2 * k, 2)}) {
+          for (const Tensor& b :
+               {w, contiguous(w), laid_out(w, Layout::transposed), transpose(columns, 0, 1)}) {
+            const Tensor whole = matmul(a, b);
+            for (std::int64_t i = 0; i < 3; ++i) {
+              const Threads threads(static_cast<int>(1 + i));
+              INFO(to_string(dtype) << ", " << k << " x " << n << ", row " << i);
+              REQUIRE(same_bits(slice(whole, 0, i, i + 1), matmul(slice(a, 0, i, i + 1), b)));
             }
           }
         }

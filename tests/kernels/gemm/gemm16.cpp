@@ -373,7 +373,8 @@ std::string hash_of_products() {
                                   {64, 10, 512},
                                   {300, 200, 130},
                                   {1030, 70, 257},
-                                  {5, 900, 64}}) {
+                                  {5, 900, 64},
+                                  {1, 640, 1056}}) {
       const Tensor x = cast(randn({m, k}), dtype), w = cast(randn({n, k}), dtype);
       const Tensor dy = cast(randn({m, n}), dtype);
       mix(linear(x, w, cast(randn({n}), dtype)));
