@@ -91,6 +91,7 @@ TileF widened(HalfBits x) {
   return y;
 #endif
 }
+inline TileF widened(const float* numbers) { return TileF::load(numbers); }
 template <class T>
 TileF widened(const T* numbers) {
   HalfBits x;

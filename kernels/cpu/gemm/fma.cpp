@@ -77,22 +77,31 @@ Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
   return {static_cast<const char*>(packed), 4, 4 * k * kRows, 4 * kRows};
 }
 
-/// Packs the rows of b in order, each in pieces of kRow, which go to the panels line by line.
+/// Packs one row as far as whole panels go, and returns the number of columns packed.
+template <class T>
+int64_t pack_row(const void* row, int64_t k, int64_t n, float* panel) {
+  const T* const from = static_cast<const T*>(row);
+  int64_t j = 0;
+  for (; j + kColumns <= n; j += kColumns, panel += k * kColumns)
+    for (int64_t h = 0; h < kColumns; h += kWidth) widened(from + j + h).store(panel + h);
+  return j;
+}
+
+/// Packs the rows of b in order.
 void pack_rows(const Matrix& b, int64_t k, int64_t n, float* to) {
-  const auto size = static_cast<int64_t>(size_of(b.dtype));
-  alignas(64) float buffer[kRow];
-  for (int64_t p = 0; p < k; ++p) {
-    for (int64_t first = 0; first < n; first += kRow) {
-      const int64_t count = std::min(kRow, n - first);
-      if (b.column == 1) fetch(b.at(p + kAhead, first).data, count * size);
-      const float* const from = numbers(b, p, first, b.column, count, buffer);
-      float* panel = to + first * k + p * kColumns;
-      int64_t j = 0;
-      for (; j + kColumns <= count; j += kColumns, panel += k * kColumns)
-        std::memcpy(panel, from + j, kColumns * sizeof(float));
-      if (j == count) continue;
-      std::copy_n(from + j, count - j, panel);
-      std::fill_n(panel + (count - j), kColumns - (count - j), 0.0f);
+  for (int64_t p = 0; p < k; ++p, to += kColumns) {
+    int64_t j = 0;
+    if (b.column == 1) {
+      fetch(b.at(p + kAhead, 0).data, n * static_cast<int64_t>(size_of(b.dtype)));
+      j = (b.dtype == DType::f32    ? pack_row<float>
+           : b.dtype == DType::bf16 ? pack_row<bfloat16>
+                                    : pack_row<half>)(b.at(p, 0).data, k, n, to);
+    }
+    for (; j < n; j += kColumns) {
+      const int64_t count = std::min<int64_t>(kColumns, n - j);
+      const float* const from = numbers(b, p, j, b.column, count, to + j * k);
+      if (from != to + j * k) std::copy_n(from, count, to + j * k);
+      std::fill_n(to + j * k + count, kColumns - count, 0.0f);
     }
   }
 }
