@@ -1,15 +1,13 @@
 // The listeners of each thread. A listener and its thread's list share a place, which outlives
 // whichever of them ends first.
-#include <pthread.h>
-
 #include <memory>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "autograd/op_mode.h"
 #include "base/check.h"
 #include "base/thread/inherited.h"
+#include "base/thread/of_thread.h"
 #include "firn/thread_context.h"
 
 namespace firn::autograd {
@@ -28,29 +26,13 @@ struct OpListener::Place {
 
 /// A thread's list, which only that thread touches.
 struct ListenerList {
+  ~ListenerList() { thread_context.op_mode.listeners = thread_context.op_mode.first = 0; }
   std::vector<std::shared_ptr<OpListener::Place>> places;
 };
 
 namespace {
 
-/// Deletes the list of a thread that ends. A thread_local with a destructor would end the program
-/// if the heap has no memory to register it.
-struct ThreadEnd {
-  pthread_key_t key = 0;
-  bool made = pthread_key_create(&key, [](void* list) {
-                delete static_cast<ListenerList*>(list);
-                thread_context.listeners = nullptr;
-                thread_context.op_mode.listeners = thread_context.op_mode.first = 0;
-              }) == 0;
-};
-
-ListenerList& list() {
-  static const ThreadEnd end;
-  if (thread_context.listeners) return *thread_context.listeners;
-  auto made = std::make_unique<ListenerList>();
-  if (!end.made || pthread_setspecific(end.key, made.get()) != 0) throw std::bad_alloc();
-  return *(thread_context.listeners = made.release());
-}
+ListenerList& list() { return of_thread<ListenerList, &ThreadContext::listeners>(); }
 
 /// A thread that does a part of this one's work notifies this one's listeners.
 const Inherited inherited_listeners{[]() -> Inherited::Set {

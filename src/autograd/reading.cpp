@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "base/thread/of_thread.h"
+
 namespace firn::autograd {
 
 void add_scope_listener(const std::shared_ptr<ScopeListener*>& self) {
-  static thread_local Reading of_thread;
-  std::erase_if(of_thread.listeners, [](const auto& listener) { return listener.expired(); });
-  of_thread.listeners.push_back(self);
-  thread_context.reading = &of_thread;
+  auto& listeners = of_thread<Reading, &ThreadContext::reading>().listeners;
+  std::erase_if(listeners, [](const auto& listener) { return listener.expired(); });
+  listeners.push_back(self);
 }
 
 }  // namespace firn::autograd
