@@ -46,6 +46,13 @@ void require_own_scale(const OptimizerImpl& impl, const char* instead) {
              "its loss scale is shared with other optimizers");
 }
 
+void require_no_retry(const OptimizerImpl& impl, const char* call) {
+  FIRN_CHECK(!retries(impl.options.loss_scale), impl.store.op(),
+             "call run_batch() or run_cycle() with a function of the loss, or set "
+             "OverflowPolicy::skip",
+             "{} with OverflowPolicy::retry, which computes a cycle again", call);
+}
+
 void fail_of_function(const OptimizerImpl& impl) {
   char text[128];  // the heap may have no memory for it
   const auto end = fmt::format_to_n(text, sizeof text, "the function given to {}", impl.call.maker);

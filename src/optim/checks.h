@@ -7,6 +7,9 @@ namespace firn::optim {
 
 /// Throws Error if the loss scale is shared. `instead` names the call to use then.
 void require_own_scale(const OptimizerImpl& impl, const char* instead);
+/// Throws Error if a cycle that overflows is to be computed again, since `call` is not given the
+/// cycle as a function.
+void require_no_retry(const OptimizerImpl& impl, const char* call);
 /// Throws Error unless the loss's weight is a scalar in f32 or f64 on the parameters' device.
 void require_weight(const OptimizerImpl& impl, const Loss& loss);
 /// Throws Error unless the sum of a loss is a scalar in f32 or f64 on the parameters' device, and

@@ -45,6 +45,9 @@ StepOptions settle(const std::string& op, StepOptions o, const std::vector<Group
     FIRN_CHECK(o.loss_scale.kind() == LossScale::Kind::automatic, op, "set one of them",
                "both loss_scale and scaler are set");
     o.loss_scale = o.scaler.policy();
+    FIRN_CHECK(!retries(o.loss_scale), op, "make the scaler with OverflowPolicy::skip",
+               "the scaler has OverflowPolicy::retry, and optimizers that share it step by "
+               "step_all(), which computes no cycle again");
   } else if (o.loss_scale.kind() == LossScale::Kind::automatic) {
     const bool f16 = any_parameter(groups, [](DType t) { return t == DType::f16; });
     o.loss_scale = f16 ? LossScale::dynamic() : LossScale::none();

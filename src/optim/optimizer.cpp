@@ -26,6 +26,7 @@ Optimizer::Impl& Optimizer::impl() const {
 
 void Optimizer::backward(const Loss& loss, const BackwardPass& pass) try {
   const Impl::RunningCall running = impl().begin_call("backward()");
+  require_no_retry(impl(), "backward()");
   impl().require_no_pass();
   impl().add_loss(loss, pass);
 }
@@ -34,6 +35,7 @@ FIRN_OUT_OF_MEMORY("backward")
 void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& pass) try {
   Impl& i = impl();
   const Impl::RunningCall running = i.begin_call("backward()");
+  require_no_retry(i, "backward()");
   i.require_no_pass();
   require_option(i.store.op().c_str(), "the weight of a loss", weight, 0,
                  "give the number of samples that the loss was summed over");
@@ -45,6 +47,7 @@ FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::no_samples() try {
   const Impl::RunningCall running = impl().begin_call("no_samples()");
+  require_no_retry(impl(), "no_samples()");
   FIRN_CHECK(impl().options.exact.chunk == 0, impl().store.op(),
              "call run_batch() with the samples of all ranks",
              "no_samples() in exact mode, which knows the samples of each rank");

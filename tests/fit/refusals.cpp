@@ -38,6 +38,19 @@ std::string refusal(const train::FitOptions& o, bool own_step = false) {
 
 }  // namespace
 
+TEST_CASE("[S15][S45] fit: an optimizer that retries needs whole batches", "[host]") {
+  FitNet net;
+  optim::AdamW opt(
+      net.parameters(), {.lr = 1e-2},
+      {.loss_scale = optim::LossScale::dynamic({.on_overflow = optim::OverflowPolicy::retry})});
+  data::Loader loader(rows(20, 3), {.batch = 4});
+  CHECK_THAT(error_of([&] { train::fit(net, opt, loader, class_loss, {.epochs = 1}); }),
+             test::contains("OverflowPolicy::retry") && test::contains("micro_batch"));
+  train::fit(net, opt, loader, class_loss,
+             {.epochs = 1, .micro_batch = optim::MicroBatch{.size = 2}, .progress = false});
+  CHECK(opt.last_report().applied_steps() == 5);
+}
+
 TEST_CASE("fit: options that contradict each other are refused", "[host]") {
   const test::TempFolder folder;
   data::Loader other(rows(4, 1));

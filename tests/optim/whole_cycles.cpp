@@ -89,6 +89,30 @@ TEST_CASE("[S15] retry ends: at the smallest scale, and for a loss that is not f
   CHECK(tries == 1);
 }
 
+TEST_CASE("[S15][S45] calls that cannot compute a cycle again refuse the policy of retry") {
+  const LossScale retry = LossScale::dynamic({.on_overflow = optim::OverflowPolicy::retry});
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1}, {.loss_scale = retry});
+  const std::vector<std::function<void()>> calls{[&] { opt.backward(loss_of(w, 1, 1)); },
+                                                 [&] { opt.backward(objective(w, {1}), 1); },
+                                                 [&] { opt.no_samples(); },
+                                                 [&] {
+                                                   opt.step_two_pass(
+                                                       1, [&](std::int64_t) { return w * 1.0; },
+                                                       [](const Tensor& all) {
+                                                         return Loss{all.sum(), ones({})};
+                                                       });
+                                                 }};
+  for (const auto& call : calls) {
+    const std::string error = error_of(call);
+    CHECK(says(error, "OverflowPolicy::retry"));
+    CHECK(says(error, "run_cycle()"));
+  }
+  CHECK(opt.run_cycle(1, [&](std::int64_t) { return loss_of(w, 1, 1); }).applied());
+  const optim::LossScaler scaler(retry);
+  CHECK(says(error_of([&] { optim::SGD({w}, {.lr = 1}, {.scaler = scaler}); }), "step_all()"));
+}
+
 TEST_CASE("[S16] optimizers that share a scale step together, at the same place of their cycles") {
   Tensor a = parameter({1}, {1}), b = parameter({1}, {1}), c = parameter({1}, {1});
   const optim::LossScaler scaler(LossScale::dynamic({.init = 64}));

@@ -18,8 +18,10 @@ enum class HysteresisRefill : std::uint8_t {
 
 /// Treatment of a cycle whose gradients are not finite (S15).
 enum class OverflowPolicy : std::uint8_t {
-  skip,   ///< the cycle is dropped
-  retry,  ///< the cycle is computed again at the lower scale; only by run_cycle() and run_batch()
+  skip,  ///< the cycle is dropped
+  /// The cycle is computed again at the lower scale, by run_cycle() and run_batch(). Calls that
+  /// cannot do so throw Error: backward(), step_two_pass(), and an optimizer with a shared scaler.
+  retry,
 };
 
 /// Options of dynamic loss scaling (S13). All scales are powers of two (S06).

@@ -200,7 +200,8 @@ struct FitOptions {
   /// Calls the model on a batch; the default is net(batch.x()). The target is batch.y().
   std::function<Tensor(const data::LoaderBatch&)> forward = nullptr;
   /// Cuts each batch of the loader into micro-batches, and makes one step of it
-  /// (Optimizer::run_batch()). Throws Error unless StepOptions::accumulate is 1.
+  /// (Optimizer::run_batch()). Throws Error unless StepOptions::accumulate is 1. An optimizer with
+  /// OverflowPolicy::retry needs it.
   std::optional<optim::MicroBatch> micro_batch = {};
   /// Treatment of a cycle that the end of an epoch cuts short.
   optim::Partial partial = optim::Partial::apply;

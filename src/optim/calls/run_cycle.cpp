@@ -44,8 +44,7 @@ StepReport Optimizer::Impl::run_cycle(std::int64_t micro_steps,
                                       const std::function<void(std::int64_t i)>& micro_step) {
   require_no_cycle();
   const LossScale& scale = options.loss_scale;
-  const bool retry = scale.kind() == LossScale::Kind::dynamic &&
-                     scale.options().on_overflow == OverflowPolicy::retry;
+  const bool retry = retries(scale);
   if (retry)
     runtime::refuse_capture(store.op().c_str(), store.device(),
                             "whether a cycle is computed again is decided by the host");

@@ -70,6 +70,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   FIRN_CHECK(parts >= 1, op, "give at least 1", "{} parts make no batch", parts);
   FIRN_CHECK(encode && loss, op, "give both", "{} of step_two_pass() is empty",
              encode ? "the loss" : "the encoder");
+  require_no_retry(impl, "step_two_pass()");
   impl.require_no_cycle();
   impl.extension->check_coupled(true);
   const MakerScope maker(impl, "step_two_pass()");

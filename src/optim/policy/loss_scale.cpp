@@ -103,6 +103,11 @@ math::ScalePolicy policy_of(const LossScale& scale) {
   return out;
 }
 
+bool retries(const LossScale& scale) noexcept {
+  return scale.kind() == LossScale::Kind::dynamic &&
+         scale.options().on_overflow == OverflowPolicy::retry;
+}
+
 math::ScalerState initial_state(const LossScale& scale) {
   const DynamicLossScale& o = scale.options();
   math::ScalerState out;

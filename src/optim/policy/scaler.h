@@ -14,6 +14,9 @@ struct LossScaler::State {
 /// Converts the policy to the form that kernels use.
 math::ScalePolicy policy_of(const LossScale& scale);
 
+/// Returns true if a cycle that overflows is to be computed again.
+bool retries(const LossScale& scale) noexcept;
+
 /// Returns the initial state of a scaler with this policy.
 math::ScalerState initial_state(const LossScale& scale);
 

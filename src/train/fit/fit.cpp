@@ -10,6 +10,7 @@
 #include "firn/nn/module.h"
 #include "firn/ops/losses.h"
 #include "optim/inside.h"
+#include "optim/policy/scaler.h"
 #include "train/fit/feed.h"
 #include "train/fit/loop.h"
 
@@ -75,6 +76,9 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
              "give micro_batch, and the loader the same chunk",
              "{} needs whole batches, which run_batch() cuts",
              exact ? "exact mode" : "an optimizer whose weights are sharded");
+  FIRN_CHECK(options.micro_batch || !optim::retries(optim::options_of(optimizer).loss_scale), kOp,
+             "give micro_batch, or set OverflowPolicy::skip",
+             "OverflowPolicy::retry computes a batch again, which run_batch() can");
   FIRN_CHECK(!options.micro_batch || optimizer.cycle_length() == 1, kOp,
              "let the loader's batch be what a step takes",
              "micro_batch makes a step of each batch, and the optimizer accumulates {}",
