@@ -57,6 +57,7 @@ TEST_CASE("[S45] an eps that is 0 in f32 is refused for f32 parameters, by every
   CHECK(refused(said<Muon>(MuonOptions{.eps = 1e-39})));
   CHECK(said<AdamW>(AdamWOptions{.eps = 1e-39}, f64).empty());
   CHECK(said<AdamW>(AdamWOptions{.eps = 1.2e-38}).empty());
+  CHECK_FALSE(said<RAdam>(RAdamOptions{.eps = 1e-38}).empty());
   // A group's own, and one of several.
   const auto groups = [](DType dtype) {
     return text_of([&] {
@@ -359,6 +360,22 @@ TEST_CASE("[S45] an eps of a layer that is 0 in f32 is refused for f32 tensors")
     CHECK(text_of([&] { call(f64); }).empty());
   }
   CHECK(text_of([] { layer_norm(ones({2, 4}), {}, {}, 0); }).empty());  // 0 is what it says
+}
+
+TEST_CASE("[S45] RAdam: a gradient of 0 moves no weight, however small eps is") {
+  for (const DType dtype : {f32, f64}) {
+    const Tensor w = ones({2}, dtype).set_requires_grad();
+    const double eps = dtype == f32 ? 1.2e-38 : 1e-300;
+    RAdam opt({w}, {.lr = 1e9, .eps = eps});
+    const Tensor slope = tensor<double>({0, 1}, {2}).to(dtype);
+    for (int step = 0; step < 10; ++step) {  // the variance counts from step 6 on
+      opt.backward((w * slope).sum(), 1);
+      REQUIRE(opt.step().applied());
+    }
+    const std::vector<double> values = values_of(w);
+    CHECK(values[0] == 1);
+    CHECK(std::isfinite(values[1]));
+  }
 }
 
 }  // namespace firn::testing

@@ -162,6 +162,7 @@ struct RAdam {
     S gradient_factor, beta1, intake1, beta2, intake2, eps;
     S l2, shrink;          ///< as in Adam
     S plain, by_variance;  ///< factors of m, and of m / (sqrt(v) + eps); one of them is 0
+    S most;                ///< largest number, so that no infinity meets an m of 0
   };
   template <class S>
   FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
@@ -184,12 +185,14 @@ struct RAdam {
             adam.l2,
             adam.shrink,
             rectified ? S(0) : S(step_size),
-            S(by_variance)};
+            S(by_variance),
+            S(sizeof(S) == 8 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127)};
   }
   template <class V, class S>
   FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
     add_moments(k, g + k.l2 * w, state);
-    w = k.shrink * w - (k.plain + k.by_variance / (sqrt(state[1]) + k.eps)) * state[0];
+    const V factor = min(k.by_variance / (sqrt(state[1]) + k.eps), V(k.most));
+    w = k.shrink * w - (k.plain + factor) * state[0];
   }
 };
 
