@@ -10,6 +10,7 @@
 
 #include "io/bits.h"
 #include "support/matchers.h"
+#include "support/values.h"
 #include "trace/profiled.h"
 
 using namespace firn;
@@ -299,6 +300,15 @@ TEST_CASE("trace: a table takes no tensor memory of the CPU", "[host]") {
   const std::size_t before = memory_stats().total.peak;
   (void)profile.table();
   CHECK(memory_stats().total.peak <= before + (1 << 23));  // workspace of products
+}
+
+TEST_CASE("trace: a counter without a function is refused, in a profile and without one",
+          "[host]") {
+  const auto note = [] { runtime::note_counter("counter", {}); };
+  const std::string refusal = "[note_counter] the function is empty";
+  CHECK(error_of(note).starts_with(refusal));
+  Profile profile;
+  CHECK(error_of(note).starts_with(refusal));
 }
 
 TEST_CASE("trace: counters are bounded, and only scaled optimizers have one", "[host]") {

@@ -94,7 +94,8 @@ class Span {
 void end_operation(const char* op) noexcept;
 
 /// Notes that `name` has a new value from now on. take_spans() calls `value`, which may wait.
-void note_counter(const char* name, std::function<double()> value) noexcept;
+/// Throws Error if `value` is empty.
+void note_counter(const char* name, std::function<double()> value);
 
 /// Returns a copy of a name that lives as long as the program. After 65,536 different names, new
 /// ones become "(more names)". Throws OutOfMemory.

@@ -330,8 +330,9 @@ void end_operation(const char* op) noexcept {
   });
 }
 
-void note_counter(const char* name, std::function<double()> value) noexcept {
-  if (!recording_spans() || !value) return;
+void note_counter(const char* name, std::function<double()> value) {
+  require_function("note_counter", value, "give a function that returns the value");
+  if (!recording_spans()) return;
   Session& s = session();
   const std::uint64_t time = now();
   const std::lock_guard lock(s.mutex);
