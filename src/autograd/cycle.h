@@ -30,9 +30,12 @@ class CycleMember {
   /// last outcome in `step_state` is `applied`, else discards it. `step_state` is a math::StepState
   /// in device memory, so the host does not wait.
   virtual void end_cycle(const Cycle& cycle, const ConstView& step_state) = 0;
+  /// Called before combine(), while no other rank waits for this one. Allocates what combine()
+  /// needs, and may throw.
+  virtual void prepare_to_combine(const Cycle& cycle, const Peers& peers) = 0;
   /// Called on all of these ranks when `cycle` is about to end. If the member, or its counterpart
   /// on another rank, collects for it, combines what all ranks have collected. Each rank calls the
-  /// same members in the same order.
+  /// same members in the same order. Allocates nothing.
   virtual void combine(const Cycle& cycle, const Peers& peers) = 0;
   /// Called when `cycle` is dropped. If the member collects for it, discards what it collected.
   virtual void drop_cycle(const Cycle& cycle) = 0;

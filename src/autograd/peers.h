@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <new>
+#include <string_view>
 
 #include "firn/error.h"
 #include "firn/runtime/kernel_support.h"
@@ -65,6 +66,8 @@ class Peers {
   /// names the first failed one; they can continue together. If ranks ran out of memory and none
   /// has failed otherwise, the others throw OutOfMemory. Allocates no tensor.
   virtual void agree(const char* op, Outcome mine) const = 0;
+  /// Reports that this rank cannot make the call that others wait in. All calls then throw.
+  virtual void give_up(std::string_view why) const noexcept = 0;
 };
 
 /// The other ranks of a step. A pointer is null if there are none.
@@ -73,11 +76,11 @@ struct StepRanks {
   const Peers* model = nullptr;   ///< ranks with the rest of the model and the same samples
 };
 
-/// Runs the function on every rank. If it throws on one, all ranks throw. Without peers (null) and
-/// in a dry run, only runs it on this rank.
-template <class Fn>
-void on_every_rank(const char* op, const Peers* peers, const Fn& function) {
-  if (!peers || runtime::dry_run()) return function();
+/// Runs the function, then agree(outcome), which throws if another rank has failed. If both throw,
+/// the function's exception leaves. In a dry run, only runs the function.
+template <class Fn, class Agree>
+void run_and_agree(const Fn& function, const Agree& agree) {
+  if (runtime::dry_run()) return function();
   std::exception_ptr failure;
   try {
     function();
@@ -85,11 +88,19 @@ void on_every_rank(const char* op, const Peers* peers, const Fn& function) {
     failure = std::current_exception();
   }
   try {
-    peers->agree(op, failure ? Outcome::failed : Outcome::done);
+    agree(failure ? Outcome::failed : Outcome::done);
   } catch (...) {  // this rank's own failure says more
     if (!failure) throw;
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+/// Runs the function on every rank. If it throws on one, all ranks throw. Without peers (null) and
+/// in a dry run, only runs it on this rank.
+template <class Fn>
+void on_every_rank(const char* op, const Peers* peers, const Fn& function) {
+  if (!peers) return function();
+  run_and_agree(function, [&](Outcome outcome) { peers->agree(op, outcome); });
 }
 
 /// Runs the function on all copies of all parts of the model. If it throws on one rank, all throw.

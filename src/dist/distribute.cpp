@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +16,7 @@
 
 #include "autograd/peers.h"
 #include "base/check.h"
+#include "dist/alike.h"
 #include "dist/overlap.h"
 #include "dist/step/model.h"
 #include "dist/step/overlapped.h"
@@ -24,7 +25,6 @@
 #include "dist/transport.h"
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
-#include "kernels/value_hash.h"
 #include "optim/impl.h"
 #include "optim/report/describe.h"
 
@@ -36,12 +36,12 @@ constexpr const char* kOp = "distribute";
 /// Tensors on the CPU travel over the group's host(), others over the group itself.
 class GroupPeers final : public autograd::Peers {
  public:
-  explicit GroupPeers(Group group, bool overlaps = false)
+  explicit GroupPeers(Group group, std::unique_ptr<Overlap> overlap = nullptr)
       : group_(std::move(group)),
         host_(group_.host()),
         failed_(zeros({1}, DType::u8, Device::cpu())),
         all_failed_(zeros({group_.size()}, DType::u8, Device::cpu())),
-        overlap_(overlaps ? start_overlap(group_) : nullptr),
+        overlap_(std::move(overlap)),
         beside_(overlap_ ? std::make_unique<GroupPeers>(overlap_->group()) : nullptr) {}
 
   int rank() const noexcept override { return group_.rank(); }
@@ -72,10 +72,10 @@ class GroupPeers final : public autograd::Peers {
     const auto first = [&](Outcome outcome) {
       return static_cast<int>(std::find(all, all + size(), outcome) - all);
     };
-    if (const int r = first(Outcome::failed); r < size() && mine != Outcome::failed)
-      throw RankError(op, rank(), r, fmt::format("rank {} has failed", r), "its error says why");
-    if (const int r = first(Outcome::out_of_memory); r < size() && mine == Outcome::done)
-      throw OutOfMemory(fmt::format("[{}] rank {} of {} ran out of memory", op, r, size()), 0);
+    require_done(op, rank(), size(), first(Outcome::failed), first(Outcome::out_of_memory), mine);
+  }
+  void give_up(std::string_view why) const noexcept override {
+    for (const Group* group : {&group_, &host_}) GroupAccess::transport(*group)->give_up(why);
   }
 
  private:
@@ -92,26 +92,8 @@ class GroupPeers final : public autograd::Peers {
 /// Runs `function`, which needs no other rank. If it throws on one rank, all ranks throw.
 template <class Fn>
 void on_every_rank(const Group& group, const Fn& function) {
-  const GroupPeers peers(group.host());
-  autograd::on_every_rank(kOp, &peers, function);
-}
-
-/// Returns a hash of a tensor's values that does not depend on its strides.
-std::int64_t hash_of(const Tensor& t) {
-  const Tensor sum = zeros({1}, DType::i64, t.device());
-  if (t.numel() > 0) kernels::value_hash(t.view(), sum.mutable_view(), current_stream(t.device()));
-  return sum.to_vector<std::int64_t>()[0];
-}
-
-/// Returns every rank's `mine`, in the order of ranks.
-std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int64_t>& mine) {
-  const auto n = static_cast<std::int64_t>(mine.size());
-  const Tensor part = zeros({n}, DType::i64, Device::cpu());
-  std::memcpy(part.mutable_view().as<std::int64_t>(), mine.data(), part.bytes());
-  const Tensor all = zeros({group.size() * n}, DType::i64, Device::cpu());
-  group.all_gather(part, all);
-  const auto* begin = all.view().as<std::int64_t>();
-  return {begin, begin + all.numel()};
+  const Group hosts = group.host();
+  on_every_rank(*GroupAccess::transport(hosts), kOp, function);
 }
 
 /// Describes everything that must be equal on all ranks, one item a line.
@@ -123,121 +105,60 @@ std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::
       optim::describe_settings(optimizer), optimizer.cycle_length(), step.max_skips, options.zero,
       overlap ? "with" : "without", options.broadcast ? "with" : "without");
   // Devices are left out, since each rank has its own. The shape of 8-bit states depends on the
-  // weight's memory format, which require_one_format() compares.
+  // weight's memory format, which formats_of() has.
   for (const auto& [name, t] : state)
     out += fmt::format("\n{} {} {}", name, t.dtype() == DType::u8 ? Shape{t.numel()} : t.shape(),
                        t.dtype());
   return out;
 }
 
-/// Returns every rank's text.
-std::vector<std::string> gather(const Group& group, const std::string& mine) {
-  const auto lengths = gather(group, std::vector{static_cast<std::int64_t>(mine.size())});
-  const std::int64_t most = *std::max_element(lengths.begin(), lengths.end());
-  const Tensor part = zeros({most}, DType::u8, Device::cpu());
-  std::memcpy(part.mutable_view().as<std::uint8_t>(), mine.data(), mine.size());
-  const Tensor all = zeros({group.size() * most}, DType::u8, Device::cpu());
-  group.all_gather(part, all);
-  std::vector<std::string> out;
-  const auto* texts = reinterpret_cast<const char*>(all.view().as<std::uint8_t>());
-  for (std::size_t r = 0; r < lengths.size(); ++r)
-    out.emplace_back(texts + static_cast<std::int64_t>(r) * most,
-                     static_cast<std::size_t>(lengths[r]));
-  return out;
+/// Returns the number of micro-steps of the cycle under way, at least 1, or 0 if there is none.
+std::int64_t micro_steps_of(const optim::OptimizerImpl& impl) {
+  return cycle_is_empty(impl) ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1);
 }
 
-/// Returns the first line of each text in which the two differ.
-std::pair<std::string, std::string> difference(const std::string& a, const std::string& b) {
-  const std::size_t at = static_cast<std::size_t>(
-      std::mismatch(a.begin(),
-                    a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())),
-                    b.begin())
-          .first -
-      a.begin());
-  const auto line = [at](const std::string& text) {
-    const std::size_t before = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
-    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-    return text.substr(begin, text.find('\n', begin) - begin);
-  };
-  return {line(a), line(b)};
+/// Compares the optimizers of the ranks of `group`, of which facts() describes this rank's one. If
+/// this throws on any rank of `all`, it throws on all of these. Returns the number of the group's
+/// first optimizer.
+template <class Facts>
+std::int64_t compare(const Group& all, const Group& group, const optim::OptimizerImpl& impl,
+                     const Facts& facts) {
+  std::optional<Comparison> comparison;
+  on_every_rank(all, [&] { comparison.emplace(group.host(), facts()); });
+  comparison->exchange_sizes();
+  on_every_rank(all, [&] { comparison->reserve(); });
+  comparison->exchange();
+  on_every_rank(all, [&] { comparison->require_alike(impl.store); });
+  return comparison->number();
 }
 
-void require_no_cycles(const Group& group, const optim::OptimizerImpl& impl) {
-  const std::int64_t mine =
-      cycle_is_empty(impl) ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1);
-  const auto steps = gather(group, std::vector{mine});
-  for (std::size_t r = 0; r < steps.size(); ++r)
-    FIRN_CHECK(steps[r] == 0, kOp, "end it with step() or flush(), or drop it with zero_grad()",
-               "a cycle of rank {} is under way: it has {} micro-steps", r, steps[r]);
+/// Returns the number of this rank's next optimizer.
+std::int64_t next_number() {
+  static std::atomic<std::int64_t> made{0};
+  return ++made;
 }
 
-void require_alike(const Group& group, const std::string& kind) {
-  const auto kinds = gather(group, kind);
-  for (std::size_t r = 1; r < kinds.size(); ++r) {
-    if (kinds[r] == kinds[0]) continue;
-    const auto [theirs, zeros] = difference(kinds[r], kinds[0]);
-    detail::fail(kOp,
-                 "make the same model and the same optimizer on every rank, and give the same "
-                 "options",
-                 "the optimizer of rank {} is not like that of rank 0: \"{}\" and \"{}\"", r,
-                 theirs, zeros);
-  }
+/// A tensor of the state that becomes that of rank 0. `flat` is contiguous, and is the tensor
+/// itself if that is.
+struct Received {
+  Tensor tensor, flat;
+  bool of_optimizer, whole;
+};
+
+/// Overwrites the tensors for which which(tensor) holds with those of rank 0.
+template <class Which>
+void broadcast(const Group& group, const std::vector<Received>& state, const Which& which) {
+  const Group hosts = group.host();
+  for (const Received& r : state)
+    if (which(r)) (r.flat.device().is_cpu() ? hosts : group).broadcast(r.flat);
 }
 
-/// Throws Error unless each parameter has the same memory format on all ranks, which have equal
-/// lists. Sums over ranks, shards and 8-bit states go by the place of an element in memory.
-void require_one_format(const Group& group, const optim::ParamStore& store) {
-  std::vector<std::int64_t> mine;
-  for (const optim::StoredParameter& p : store.places())
-    mine.push_back(static_cast<std::int64_t>(format_of(p.tensor.shape(), p.tensor.strides())));
-  const auto all = gather(group, mine);
-  const auto order = [](std::int64_t format) {
-    return static_cast<MemoryFormat>(format) == MemoryFormat::contiguous ? "contiguous"
-                                                                         : "channels-last";
-  };
-  for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r)
-    for (std::size_t i = 0; i < mine.size(); ++i)
-      FIRN_CHECK(all[r * mine.size() + i] == all[i], kOp,
-                 "call contiguous() or channels_last() on it alike on every rank, before the "
-                 "optimizer is made",
-                 "{}, is {} on rank {} and {} on rank 0", store.label(i),
-                 order(all[r * mine.size() + i]), r, order(all[i]));
-}
-
-/// Returns true for state of the optimizer itself: learning rate, loss scale, counters.
-bool is_of_optimizer(const optim::NamedState& s) {
-  return s.name == "step_state" || s.name == "loss_scale" || s.name == "schedule" ||
-         s.name == "cycle";
-}
-
-void require_equal(const Group& group, const std::vector<optim::NamedState>& state) {
-  std::vector<std::int64_t> mine;
-  on_every_rank(group, [&] {
-    for (const auto& s : state) mine.push_back(hash_of(s.tensor));
-  });
-  const auto all = gather(group, mine);
-  for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r)
-    for (std::size_t i = 0; i < mine.size(); ++i)
-      FIRN_CHECK(all[r * mine.size() + i] == all[i], kOp,
-                 is_of_optimizer(state[i])
-                     ? "give the optimizers of all ranks the same options, or set {.broadcast = "
-                       "true}"
-                     : "seed all ranks alike before the model is made, or set {.broadcast = true}",
-                 "{} of rank {} has other values than that of rank 0", state[i].name, r);
-}
-
-/// Overwrites the tensors with those of rank 0.
-void broadcast(const Group& group, const std::vector<optim::NamedState>& state) {
-  std::vector<Tensor> flat;
-  on_every_rank(group, [&] {
-    for (const auto& s : state) flat.push_back(s.tensor.contiguous());
-  });
-  for (std::size_t i = 0; i < state.size(); ++i) {
-    const Tensor& t = state[i].tensor;
-    (t.device().is_cpu() ? group.host() : group).broadcast(flat[i]);
-    if (t.is_contiguous()) continue;
-    kernels::copy(flat[i].view(), t.mutable_view(), current_stream(t.device()));
-    t.storage()->bump_version(kOp);
+/// Ends broadcasts.
+void store(const std::vector<Received>& state) {
+  for (const auto& [tensor, flat, of_optimizer, whole] : state) {
+    if (tensor.is_contiguous()) continue;
+    kernels::copy(flat.view(), tensor.mutable_view(), current_stream(tensor.device()));
+    tensor.storage()->bump_version(kOp);
   }
 }
 
@@ -273,18 +194,6 @@ bool overlaps(const optim::OptimizerImpl& impl, const Group& group,
   return true;
 }
 
-/// Checks that values are equal on all ranks, or overwrites them with those of the first rank.
-void make_equal(const Group& group, const std::vector<optim::NamedState>& state,
-                const DistributeOptions& options) {
-  options.broadcast ? broadcast(group, state) : require_equal(group.host(), state);
-}
-
-/// Returns a number for the optimizer that is equal on all ranks.
-std::int64_t number_of_all(const Group& group) {
-  static std::atomic<std::int64_t> made{0};
-  return gather(group, std::vector{++made})[0];
-}
-
 /// Makes the first checks of both forms of distribute().
 void begin(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
   impl.require_outside_cycle("distribute()");
@@ -298,31 +207,59 @@ void begin(const optim::OptimizerImpl& impl, const DistributeOptions& options) {
              impl.extension->copies()->size());
 }
 
-/// Returns the optimizer's step with the copies of the model on other ranks. `model` has the ranks
-/// that have the rest of the model, or is null.
-std::unique_ptr<optim::ReplicatedStep> step_with(optim::OptimizerImpl& impl,
-                                                 const std::shared_ptr<const GroupPeers>& copies,
-                                                 const std::shared_ptr<const GroupPeers>& model,
-                                                 int zero, std::int64_t number) {
-  std::shared_ptr<optim::ParamStore::Shards> shards;
-  if (zero > 0 && copies->size() > 1)
-    autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), model.get()}, [&] {
-      shards = impl.store.prepare_shards(
-          optim::plan_shards(impl.store, zero, copies->rank(), copies->size()));
-    });
-  if (shards) impl.store.shard(*shards);
-  shards.reset();
-  if (impl.store.gradients_sharded())
-    return std::make_unique<optim::ShardedStep>(impl, copies, number);
-  if (copies->overlaps()) return std::make_unique<optim::OverlappedStep>(impl, copies, number);
-  return std::make_unique<optim::ReplicatedStep>(impl, copies, number);
-}
+/// The step with other ranks. It takes effect by commit(); until then the destructor leaves the
+/// optimizer as it was.
+class NewStep {
+ public:
+  explicit NewStep(optim::OptimizerImpl& impl) noexcept : impl_(impl) {}
+  ~NewStep() {
+    step_.reset();
+    if (shards_) impl_.store.swap_shards(*shards_);
+  }
+  NewStep(const NewStep&) = delete;
+  NewStep& operator=(const NewStep&) = delete;
 
-void set_ranks(optim::OptimizerImpl& impl, std::unique_ptr<optim::StepExtension> ranks) {
-  impl.set_ranks(std::move(ranks));
-  if (impl.store.gradients_sharded() && impl.options.keep_accumulator)
-    impl.copy = optim::reserve_copy(impl);
-}
+  /// Allocates all that the step with these copies of the model needs. Needs no other rank.
+  void make(std::shared_ptr<const GroupPeers> copies, int zero, std::int64_t number) {
+    optim::ParamStore& store = impl_.store;
+    if (zero > 0 && copies->size() > 1) {
+      shards_ =
+          store.prepare_shards(optim::plan_shards(store, zero, copies->rank(), copies->size()));
+      store.swap_shards(*shards_);
+    }
+    std::unique_ptr<optim::ReplicatedStep> step;
+    if (store.gradients_sharded())
+      step = std::make_unique<optim::ShardedStep>(impl_, std::move(copies), number);
+    else if (copies->overlaps())
+      step = std::make_unique<optim::OverlappedStep>(impl_, std::move(copies), number);
+    else
+      step = std::make_unique<optim::ReplicatedStep>(impl_, std::move(copies), number);
+    copies_ = step.get();
+    step_ = std::move(step);
+    if (store.gradients_sharded() && impl_.options.keep_accumulator)
+      copy_ = optim::reserve_copy(impl_);
+  }
+  /// Adds the ranks that have the rest of the model, after make().
+  void add(optim::ModelRanks model) {
+    std::unique_ptr<optim::ReplicatedStep> copies(copies_);
+    step_.release();  // NOLINT: `copies` owns it
+    step_ = std::make_unique<optim::ModelStep>(impl_, std::move(copies), std::move(model));
+  }
+  void commit() {
+    if (shards_) impl_.store.fill_shards(*shards_);
+    shards_.reset();
+    impl_.set_ranks(std::move(step_));
+    if (copy_) impl_.copy = *std::move(copy_);
+    copies_->begin();
+  }
+
+ private:
+  optim::OptimizerImpl& impl_;
+  std::shared_ptr<optim::ParamStore::Shards> shards_;  ///< the old arenas; null: nothing is sharded
+  std::unique_ptr<optim::StepExtension> step_;
+  optim::ReplicatedStep* copies_ = nullptr;  ///< part of step_
+  std::optional<optim::CycleCopy> copy_;
+};
 
 // ---- Ranks that have the rest of the model ----
 
@@ -348,13 +285,13 @@ std::int64_t parameter_of(const std::string& name) {
   return name.starts_with(kPrefix) ? std::stoll(name.substr(kPrefix.size())) : -1;
 }
 
-/// Returns the entries for which keep(entry) holds.
-template <class Keep>
+/// Returns the entries for which which(entry) holds.
+template <class Which>
 std::vector<optim::NamedState> some_of(const std::vector<optim::NamedState>& state,
-                                       const Keep& keep) {
+                                       const Which& which) {
   std::vector<optim::NamedState> out;
   for (const auto& s : state)
-    if (keep(s)) out.push_back(s);
+    if (which(s)) out.push_back(s);
   return out;
 }
 
@@ -385,35 +322,45 @@ void check_mesh(const optim::OptimizerImpl& impl, const Mesh& mesh,
 }
 
 /// Distributes over copies of the whole model. require_whole() throws if this rank has less.
+template <class RequireWhole>
 void distribute_copies(optim::Optimizer& optimizer, const Group& group,
-                       const DistributeOptions& options,
-                       const std::function<void()>& require_whole) {
+                       const DistributeOptions& options, const RequireWhole& require_whole) {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
-  std::vector<optim::NamedState> state;
-  std::string kind;
-  bool beside = false;
-  const auto prepare = [&] {
+  const auto check = [&] {
     require_whole();
     begin(impl, options);
     check_overlap(impl, options);
-    if (group.size() == 1) return;
-    require_one_device(impl, group);
-    state = optimizer.state();
-    beside = overlaps(impl, group, options);
-    kind = kind_of(optimizer, state, options, beside);
   };
   if (group.size() == 1) {
-    prepare();
+    check();
     return impl.set_ranks(nullptr);
   }
-  on_every_rank(group, prepare);
-  const Group host = group.host();
-  require_no_cycles(host, impl);
-  require_alike(host, kind);
-  require_one_format(host, impl.store);
-  make_equal(group, state, options);
-  set_ranks(impl, step_with(impl, std::make_shared<GroupPeers>(group, beside), nullptr,
-                            options.zero, number_of_all(host)));
+  std::vector<Received> received;
+  bool beside = false;
+  const std::int64_t number = compare(group, group, impl, [&] {
+    check();
+    require_one_device(impl, group);
+    std::vector<optim::NamedState> state = optimizer.state();
+    beside = overlaps(impl, group, options);
+    OptimizerFacts facts{.micro_steps = micro_steps_of(impl),
+                         .number = next_number(),
+                         .kind = kind_of(optimizer, state, options, beside),
+                         .formats = formats_of(impl.store)};
+    if (options.broadcast)
+      for (const auto& s : state) received.push_back({s.tensor, s.tensor.contiguous(), true, true});
+    else
+      facts.state = std::move(state);
+    return facts;
+  });
+  const Group second = beside ? group_to_overlap(group) : group;
+  NewStep step(impl);
+  on_every_rank(group, [&] {
+    step.make(std::make_shared<GroupPeers>(group, beside ? start_overlap(second) : nullptr),
+              options.zero, number);
+  });
+  broadcast(group, received, [](const Received&) { return true; });
+  store(received);
+  step.commit();
 }
 
 /// Distributes over copies of a model, of which each rank has a shard or a stage.
@@ -422,8 +369,13 @@ void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   std::vector<optim::NamedState> state;
   std::vector<std::uint8_t> sharded;
-  std::shared_ptr<const GroupPeers> copies, rest;
-  on_every_rank(mesh.all(), [&] {
+  std::vector<Received> received;
+  const auto is_whole = [&](const optim::NamedState& s) {
+    const std::int64_t p = parameter_of(s.name);
+    return p < 0 || !sharded[static_cast<std::size_t>(p)];
+  };
+  // Stages have different parameters; shards and copies of a stage have equal lists.
+  const std::int64_t number = compare(mesh.all(), mesh.all(), impl, [&] {
     begin(impl, options);
     require_one_device(impl, mesh.all());
     check_mesh(impl, mesh, options);
@@ -431,28 +383,38 @@ void distribute_parts(optim::Optimizer& optimizer, const Mesh& mesh,
     for (const Tensor& p : optimizer.parameters())
       sharded.push_back(mesh.tp().size() > 1 && is_sharded(p));
     require_elementwise(impl, sharded);
-    copies = std::make_shared<const GroupPeers>(mesh.dp());
-    rest = std::make_shared<const GroupPeers>(mesh.copy());
+    if (options.broadcast)
+      for (const auto& s : state)
+        received.push_back({s.tensor, s.tensor.contiguous(), is_of_optimizer(s), is_whole(s)});
+    return OptimizerFacts{.micro_steps = micro_steps_of(impl),
+                          .number = next_number(),
+                          .kind = kind_of(optimizer, {}, options)};
   });
-  const auto is_whole = [&](const optim::NamedState& s) {
-    const std::int64_t p = parameter_of(s.name);
-    return p < 0 || !sharded[static_cast<std::size_t>(p)];
-  };
-  const Group host = mesh.all().host();
-  require_no_cycles(host, impl);
-  // Stages have different parameters; shards and copies of a stage have equal lists.
-  require_alike(host, kind_of(optimizer, {}, options));
-  for (const Group& same : {mesh.dp(), mesh.tp()})
-    on_every_rank(mesh.all(), [&] {  // throws on all ranks of `same` or on none
-      require_alike(same.host(), kind_of_part(optimizer, state, sharded, options));
-      require_one_format(same.host(), impl.store);
+  const auto compare_in = [&](const Group& group, bool parameters, const auto& which) {
+    compare(mesh.all(), group, impl, [&] {
+      OptimizerFacts facts;
+      if (parameters) {
+        facts.kind = kind_of_part(optimizer, state, sharded, options);
+        facts.formats = formats_of(impl.store);
+      }
+      if (!options.broadcast) facts.state = some_of(state, which);
+      return facts;
     });
-  make_equal(mesh.pp(), some_of(state, is_of_optimizer), options);
-  make_equal(mesh.tp(), some_of(state, is_whole), options);
-  make_equal(mesh.dp(), state, options);
-  optim::ModelRanks model(rest, mesh.tp().size(), std::move(sharded), impl.store.device());
-  auto step = step_with(impl, copies, rest, options.zero, number_of_all(host));
-  set_ranks(impl, std::make_unique<optim::ModelStep>(impl, std::move(step), std::move(model)));
+  };
+  compare_in(mesh.pp(), false, is_of_optimizer);
+  compare_in(mesh.tp(), true, is_whole);
+  compare_in(mesh.dp(), true, [](const auto&) { return true; });
+  NewStep step(impl);
+  on_every_rank(mesh.all(), [&] {
+    step.make(std::make_shared<GroupPeers>(mesh.dp()), options.zero, number);
+    step.add({std::make_shared<GroupPeers>(mesh.copy()), mesh.tp().size(), std::move(sharded),
+              impl.store.device()});
+  });
+  broadcast(mesh.pp(), received, [](const Received& r) { return r.of_optimizer; });
+  broadcast(mesh.tp(), received, [](const Received& r) { return r.whole; });
+  broadcast(mesh.dp(), received, [](const Received&) { return true; });
+  store(received);
+  step.commit();
 }
 
 }  // namespace

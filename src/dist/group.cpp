@@ -118,6 +118,24 @@ void exchange_messages(Transport& transport, std::span<const Message> messages,
   }
 }
 
+/// Returns the part of `rank`. `given` has the color and the key of each rank.
+SplitPart part_of(const std::int64_t* given, int rank, int size) {
+  SplitPart out;
+  std::vector<std::int64_t> colors;
+  const std::int64_t color = given[2 * rank];
+  for (int r = 0; r < size; ++r) {
+    if (std::find(colors.begin(), colors.end(), given[2 * r]) == colors.end())
+      colors.push_back(given[2 * r]);
+    if (given[2 * r] == color) out.members.push_back(r);
+  }
+  std::stable_sort(out.members.begin(), out.members.end(),
+                   [&](int a, int b) { return given[2 * a + 1] < given[2 * b + 1]; });
+  out.index = static_cast<int>(std::find(colors.begin(), colors.end(), color) - colors.begin());
+  out.rank = static_cast<int>(std::find(out.members.begin(), out.members.end(), rank) -
+                              out.members.begin());
+  return out;
+}
+
 }  // namespace
 
 RankError::RankError(std::string_view call, int rank, int peer, std::string_view message,
@@ -224,27 +242,27 @@ Group Group::split(int color, int key) const try {
   FIRN_CHECK(!runtime::dry_run(), kOp, "split it before, and use its parts in the step",
              "a group cannot be split in a dry run, in which nothing is exchanged");
   if (size() == 1) return *this;
-  const Tensor mine = empty({2}, DType::i64, Device::cpu());
-  const Tensor all = empty({2 * size()}, DType::i64, Device::cpu());
-  mine.mutable_view().as<std::int64_t>()[0] = color;
-  mine.mutable_view().as<std::int64_t>()[1] = key;
+  const Group hosts = host();
   const Call call{.kind = CallKind::all_gather, .dtype = DType::i64, .of_split = 1, .count = 2};
   transport_->announce(call);
-  dist::run(*host().transport_, call, mine, all);
-  const auto* given = all.view().as<std::int64_t>();
-  SplitPart part;
-  std::vector<std::int64_t> colors;
-  for (int r = 0; r < size(); ++r) {
-    if (std::find(colors.begin(), colors.end(), given[2 * r]) == colors.end())
-      colors.push_back(given[2 * r]);
-    if (given[2 * r] == color) part.members.push_back(r);
-  }
-  std::stable_sort(part.members.begin(), part.members.end(),
-                   [&](int a, int b) { return given[2 * a + 1] < given[2 * b + 1]; });
-  part.index = static_cast<int>(std::find(colors.begin(), colors.end(), color) - colors.begin());
-  part.rank = static_cast<int>(std::find(part.members.begin(), part.members.end(), rank()) -
-                               part.members.begin());
-  return Group(transport_->split(part));
+  Tensor mine, all;
+  on_every_rank(
+      *hosts.transport_, kOp,
+      [&] {
+        mine = empty({2}, DType::i64, Device::cpu());
+        all = empty({2 * size()}, DType::i64, Device::cpu());
+      },
+      true);
+  mine.mutable_view().as<std::int64_t>()[0] = color;
+  mine.mutable_view().as<std::int64_t>()[1] = key;
+  dist::run(*hosts.transport_, call, mine, all);
+  std::shared_ptr<Transport> part;
+  on_every_rank(
+      *hosts.transport_, kOp,
+      [&] { part = transport_->split(part_of(all.view().as<std::int64_t>(), rank(), size())); },
+      true);
+  part->connect();
+  return Group(std::move(part));
 }
 FIRN_OUT_OF_MEMORY("split")
 

@@ -38,7 +38,7 @@ class LocalTransport final : public Transport {
   void give_up(std::string_view why) noexcept override { world_->give_up(rank_, why); }
   bool is_concurrent() const noexcept override { return true; }
   std::shared_ptr<Transport> split(const SplitPart& part) override {
-    return std::make_shared<LocalTransport>(world_->split(rank_, part), part.rank);
+    return std::make_shared<LocalTransport>(world_->split(part), part.rank);
   }
 
  private:

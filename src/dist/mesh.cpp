@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "dist/transport.h"
 
 namespace firn::dist {
 namespace {
@@ -11,13 +12,17 @@ constexpr const char* kOp = "Mesh";
 
 /// Throws Error if ranks disagree: they would wait for each other in groups that do not fit.
 void require_alike(const Group& all, const MeshSizes& s) {
-  const Tensor mine = empty({3}, DType::i64, Device::cpu());
-  const Tensor given = empty({3 * all.size()}, DType::i64, Device::cpu());
+  const Group hosts = all.host();
+  Tensor mine, given;
+  on_every_rank(*GroupAccess::transport(hosts), kOp, [&] {
+    mine = empty({3}, DType::i64, Device::cpu());
+    given = empty({3 * all.size()}, DType::i64, Device::cpu());
+  });
   auto* const own = mine.mutable_view().as<std::int64_t>();
   own[0] = s.dp;
   own[1] = s.tp;
   own[2] = s.pp;
-  all.host().all_gather(mine, given);
+  hosts.all_gather(mine, given);
   const auto* of = given.view().as<std::int64_t>();
   for (int r = 1; r < all.size(); ++r, of += 3)
     FIRN_CHECK(of[0] == of[3] && of[1] == of[4] && of[2] == of[5], kOp,

@@ -18,9 +18,7 @@ namespace {
 
 class OnThread final : public Overlap {
  public:
-  /// Splits the group with one color for all ranks, which gives a second group of the same ranks.
-  explicit OnThread(const Group& group)
-      : group_(group.split(0, group.rank())), thread_([this] { work(); }) {}
+  explicit OnThread(const Group& group) : group_(group), thread_([this] { work(); }) {}
   ~OnThread() override {
     {
       const std::lock_guard lock(mutex_);
@@ -159,6 +157,11 @@ class OnStream final : public Overlap {
 
 bool can_overlap(const Group& group) noexcept {
   return !group.device().is_cpu() || GroupAccess::transport(group)->is_concurrent();
+}
+
+Group group_to_overlap(const Group& group) {
+  // One color for all ranks gives a second group of the same ranks.
+  return group.device().is_cpu() ? group.split(0, group.rank()) : group;
 }
 
 std::unique_ptr<Overlap> start_overlap(const Group& group) {

@@ -27,7 +27,10 @@ class Overlap {
 
 /// Returns true if start_overlap() works for the group.
 bool can_overlap(const Group& group) noexcept;
-/// Starts overlapped exchanges with the group. All ranks call it.
+/// Returns the group for overlapped exchanges of the ranks of `group`: on the CPU a second one. All
+/// ranks call it.
+Group group_to_overlap(const Group& group);
+/// Starts overlapped exchanges in such a group. Needs no other rank.
 std::unique_ptr<Overlap> start_overlap(const Group& group);
 
 }  // namespace firn::dist

@@ -22,6 +22,7 @@ const char* to_string(CallKind kind) noexcept {
 }
 
 std::string describe(const Call& call) {
+  if (call.of_split) return "split";
   const std::string what = fmt::format("{} {}", call.count, firn::to_string(call.dtype));
   switch (call.kind) {
     case CallKind::all_reduce:
@@ -29,8 +30,6 @@ std::string describe(const Call& call) {
     case CallKind::reduce_scatter:
       return fmt::format("reduce_scatter({}) to parts of {}", to_string(call.reduce), what);
     case CallKind::all_gather:
-      if (call.of_split) return "split";
-      [[fallthrough]];
     case CallKind::all_to_all:
       return fmt::format("{} with parts of {}", to_string(call.kind), what);
     case CallKind::broadcast:
@@ -78,6 +77,32 @@ void check_same(int rank, std::span<const Call> calls, std::span<const int> of_a
                               name_of(peer, of_all), describe(*other)),
                   "all ranks make the same calls in the same order, with tensors of one dtype and "
                   "number of elements");
+}
+
+void require_done(const char* op, int rank, int size, int failed, int out_of_memory,
+                  autograd::Outcome mine) {
+  using autograd::Outcome;
+  if (failed < size && mine != Outcome::failed)
+    throw RankError(op, rank, failed, fmt::format("rank {} has failed", failed),
+                    "its error says why");
+  if (out_of_memory < size && mine == Outcome::done)
+    throw OutOfMemory(fmt::format("[{}] rank {} of {} ran out of memory", op, out_of_memory, size),
+                      0);
+}
+
+void agree(Transport& transport, const char* op, autograd::Outcome mine, bool of_split) {
+  using autograd::Outcome;
+  const std::int64_t rank = transport.rank(), size = transport.size();
+  std::int64_t first[] = {mine == Outcome::failed ? rank : size,
+                          mine == Outcome::out_of_memory ? rank : size};
+  transport.run({.kind = CallKind::all_reduce,
+                 .dtype = DType::i64,
+                 .reduce = Reduce::min,
+                 .of_split = of_split,
+                 .count = 2},
+                first, first);
+  require_done(op, transport.rank(), transport.size(), static_cast<int>(first[0]),
+               static_cast<int>(first[1]), mine);
 }
 
 }  // namespace firn::dist

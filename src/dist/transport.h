@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "autograd/peers.h"
 #include "firn/dist/group.h"
 #include "firn/dtype.h"
 
@@ -43,7 +44,7 @@ struct Call {
   CallKind kind = CallKind::barrier;
   DType dtype = DType::u8;
   Reduce reduce = Reduce::sum;
-  std::uint8_t of_split = 0;  ///< 1: an all_gather that Group::split() makes
+  std::uint8_t of_split = 0;  ///< 1: Group::split() makes the call
   std::int32_t root = 0;      ///< broadcast's root; the other rank of a send or recv
   std::int64_t count = 0;     ///< elements of one part, or of the tensor if it has no parts
 
@@ -113,9 +114,12 @@ class Transport {
   /// others have the messages or, between processes, when the memory may be used again. Throws
   /// RankError, std::bad_alloc. The default throws Error: this kind of group has no messages.
   virtual void exchange_messages(std::span<const Message> messages);
-  /// Returns this rank's end of its part of the group. All ranks have agreed on the split, and each
-  /// calls this for its part. The default throws Error: this kind of group cannot be split.
+  /// Makes this rank's end of its part of the group, with all the memory that it needs. All ranks
+  /// have agreed on the split, and each calls this for its part. If it throws on one rank, all give
+  /// up what it made. The default throws Error: this kind of group cannot be split.
   virtual std::shared_ptr<Transport> split(const SplitPart& part);
+  /// Connects what split() has made, after it has succeeded on all ranks, which all call this.
+  virtual void connect() {}
 
   /// Reports that this rank cannot continue, because of `why`. From now on calls throw RankError on
   /// all ranks, and calls that wait throw at once.
@@ -130,6 +134,23 @@ class Transport {
   /// long as the process.
   virtual bool keeps_memory() const noexcept { return false; }
 };
+
+/// Throws what autograd::Peers::agree() does, for `rank` whose outcome is `mine`. `failed` and
+/// `out_of_memory` are the first ranks with these outcomes, or `size`.
+void require_done(const char* op, int rank, int size, int failed, int out_of_memory,
+                  autograd::Outcome mine);
+
+/// Does what autograd::Peers::agree() does, in no memory but the stack. `transport` is one of the
+/// CPU. The call is one of Group::split() if `of_split`.
+void agree(Transport& transport, const char* op, autograd::Outcome mine, bool of_split = false);
+
+/// Runs the function, which needs no other rank. If it throws on one rank, all ranks throw.
+template <class Fn>
+void on_every_rank(Transport& transport, const char* op, const Fn& function,
+                   bool of_split = false) {
+  autograd::run_and_agree(
+      function, [&](autograd::Outcome outcome) { agree(transport, op, outcome, of_split); });
+}
 
 /// Gives firn's parts outside of Group the transport of a group.
 struct GroupAccess {

@@ -108,8 +108,9 @@ struct DistributeOptions {
 /// parameter (is_sharded()): then give the mesh. Throws Error on every rank if the optimizers
 /// differ (kind, options, parameters and their memory formats), or if one has a cycle under way.
 /// Without `broadcast` it also throws if a weight or a state differs, naming the first one and the
-/// rank. If only one rank throws an Error, the others throw RankError, and the group stays usable.
-/// If `broadcast` is interrupted, a rank may have received only some of rank 0's state.
+/// rank. If only one rank throws an Error, or has no memory, the others throw RankError, and the
+/// group stays usable. The optimizers are then as before the call. Only if the group breaks while
+/// it broadcasts, a rank may have received some of rank 0's state.
 ///
 /// Steps throw RankError as collectives do, for example if another rank has ended. Weights and
 /// state are then those of the last finished step, and zero_grad() drops the cycle. If run_batch()

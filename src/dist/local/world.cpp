@@ -35,11 +35,13 @@ LocalWorld::LocalWorld(int ranks, double deadline, std::shared_ptr<LocalWorld> p
   posts_.reserve(2 * places_.size());
 }
 
-std::shared_ptr<LocalWorld> LocalWorld::split(int rank, const SplitPart& part) {
+std::shared_ptr<LocalWorld> LocalWorld::split(const SplitPart& part) {
   const std::lock_guard lock(mutex_);
-  const std::pair key(places_[static_cast<std::size_t>(rank)].splits, part.index);
-  Part& entry = parts_[key];
-  if (!entry.world) {
+  // All ranks have made the same collectives, and none begins another one before all have split.
+  std::erase_if(parts_, [this](const auto& old) { return old.first.first < opened_; });
+  const std::pair key(opened_, part.index);
+  std::shared_ptr<LocalWorld>& entry = parts_[key];
+  if (!entry) {
     std::vector<int> of_all;
     for (const int m : part.members)
       of_all.push_back(of_all_.empty() ? m : of_all_[static_cast<std::size_t>(m)]);
@@ -49,12 +51,9 @@ std::shared_ptr<LocalWorld> LocalWorld::split(int rank, const SplitPart& part) {
     children_.push_back({world, part.members});
     for (std::size_t i = 0; i < part.members.size(); ++i)
       if (is_gone(part.members[i])) world->leave(static_cast<int>(i), nullptr);
-    entry.world = std::move(world);
+    entry = std::move(world);
   }
-  std::shared_ptr<LocalWorld> world = entry.world;
-  ++places_[static_cast<std::size_t>(rank)].splits;
-  if (++entry.taken == part.members.size()) parts_.erase(key);
-  return world;
+  return entry;
 }
 
 void LocalWorld::run(int rank, const Call& call, const void* from, void* to) {

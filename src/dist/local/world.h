@@ -36,9 +36,9 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   void run(int rank, const Call& call, const void* from, void* to);
   /// Transport::exchange_messages() of `rank`.
   void exchange_messages(int rank, std::span<const Message> messages);
-  /// Returns the world of the part that has `rank`; all of its ranks get one world. The n-th call
-  /// of each rank belongs to the n-th split.
-  std::shared_ptr<LocalWorld> split(int rank, const SplitPart& part);
+  /// Returns the world of a part; all of its ranks get one world. Calls after the same collectives
+  /// belong to one split.
+  std::shared_ptr<LocalWorld> split(const SplitPart& part);
   /// Reports that `rank` makes no more calls. `thrown` is its exception's text; null: its function
   /// has returned. Calls of other ranks that need it throw RankError from now on.
   void leave(int rank, const char* thrown) noexcept;
@@ -47,9 +47,8 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
 
  private:
   struct Place {
-    std::uint64_t came = 0;   ///< collectives that the rank has come to
-    std::int64_t splits = 0;  ///< splits of which the rank has taken its part
-    bool inside = false;      ///< true during a call
+    std::uint64_t came = 0;  ///< collectives that the rank has come to
+    bool inside = false;     ///< true during a call
     bool gone = false;
   };
   /// A message that waits for the other rank, or has found it. It is on the stack of its rank.
@@ -59,11 +58,6 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
     const Message& message;
     State state = waiting;
     Call other = {};  ///< call of the other side
-  };
-  /// World of a part of a split, until all of its ranks have taken it.
-  struct Part {
-    std::shared_ptr<LocalWorld> world;
-    std::size_t taken = 0;
   };
   struct Child {
     std::weak_ptr<LocalWorld> world;
@@ -103,7 +97,8 @@ class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
   std::vector<void*> to_;
   RangeCheck ranges_;
   std::vector<Post*> posts_;  // posts that wait
-  std::map<std::pair<std::int64_t, int>, Part> parts_;
+  /// Worlds of the parts of the last split, by the number of collectives before it.
+  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<LocalWorld>> parts_;
   std::vector<Child> children_;
   int arrived_ = 0, finished_ = 0;         // ranks at the first and at the second barrier
   std::uint64_t opened_ = 0, closed_ = 0;  // collectives past the first and past the second barrier

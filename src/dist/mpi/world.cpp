@@ -96,22 +96,20 @@ MpiWorld::MpiWorld(const MpiWorld& parent, const SplitPart& part)
     : rank_(part.rank), size_(static_cast<int>(part.members.size())) {
   for (const int m : part.members)
     of_all_.push_back(parent.of_all_.empty() ? m : parent.of_all_[static_cast<std::size_t>(m)]);
-  const auto split_off = [&](MPI_Comm from, MPI_Comm& to) {
+  reserve();
+  worlds().reserve(worlds().size() + 1);
+}
+
+void MpiWorld::split_off(const MpiWorld& parent, int index) {
+  const auto split = [&](MPI_Comm from, MPI_Comm& to) {
     MPI_Comm made = MPI_COMM_NULL;
-    ok(MPI_Comm_split(from, part.index, part.rank, &made), "MPI_Comm_split");
+    ok(MPI_Comm_split(from, index, rank_, &made), "MPI_Comm_split");
     ok(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     to = made;
   };
-  split_off(parent.data_, data_);
-  split_off(parent.news_, news_);
-  reserve();
-}
-
-MpiWorld& MpiWorld::split(const SplitPart& part) {
-  worlds().reserve(worlds().size() + 1);
-  auto* const made = new MpiWorld(*this, part);
-  worlds().push_back(made);
-  return *made;
+  split(parent.data_, data_);
+  split(parent.news_, news_);
+  worlds().push_back(this);
 }
 
 void MpiWorld::reserve() {

@@ -52,8 +52,11 @@ class MpiWorld {
   void exchange_messages(std::span<const dist::Message> messages, double deadline);
   /// Transport::give_up().
   void give_up(std::string_view why) noexcept;
-  /// Transport::split(). Waits for the other ranks of this group as MPI does, without a deadline.
-  MpiWorld& split(const SplitPart& part);
+  /// Makes this rank's end of a part of `parent`, for split_off(), which allocates nothing.
+  MpiWorld(const MpiWorld& parent, const SplitPart& part);
+  /// Splits the part with this index off. Waits for the other ranks of `parent` as MPI does,
+  /// without a deadline. From now on the object lives as long as the process.
+  void split_off(const MpiWorld& parent, int index);
   bool keeps_memory() const noexcept { return pending_; }
 
  private:
@@ -88,7 +91,6 @@ class MpiWorld {
   };
 
   MpiWorld();
-  MpiWorld(const MpiWorld& parent, const SplitPart& part);
   void reserve();
 
   // world.cpp: waiting, and failures

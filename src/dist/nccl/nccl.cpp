@@ -38,6 +38,7 @@ class NcclTransport final : public Transport, public std::enable_shared_from_thi
   void plan(const Call& call) override { world_.plan(call); }
   void announce(const Call& call) override { world_.announce(call); }
   std::shared_ptr<Transport> split(const SplitPart& part) override;
+  void connect() override;
   bool is_far() const noexcept override { return true; }
   std::optional<Group> host() override {
     if (const auto& group = world_.bootstrap()) return group;
@@ -46,6 +47,9 @@ class NcclTransport final : public Transport, public std::enable_shared_from_thi
 
  private:
   NcclWorld world_;
+  // Between split() and connect():
+  std::optional<Group> hosts_of_all_;  ///< group of the hosts that is split
+  int first_ = 0;                      ///< the part's first rank in it, which makes the id
 };
 
 void check_options(Device device, const NcclOptions& options) {
@@ -124,12 +128,18 @@ std::shared_ptr<Transport> NcclTransport::split(const SplitPart& part) {
   std::optional<Group> bootstrap;
   if (world_.bootstrap())
     bootstrap = Group(GroupAccess::transport(*world_.bootstrap())->split(part));
-  const auto out =
+  auto out =
       std::make_shared<NcclTransport>(part.rank, static_cast<int>(part.members.size()), device(),
                                       world_.options(), std::move(bootstrap), std::move(of_all));
-  const Group hosts = *host();
-  connect(out->world(), hosts, share_id(hosts, part.members.front()));
+  out->hosts_of_all_ = host();
+  out->first_ = part.members.front();
   return out;
+}
+
+void NcclTransport::connect() {
+  if (world_.bootstrap()) GroupAccess::transport(*world_.bootstrap())->connect();
+  const std::optional<Group> hosts = std::exchange(hosts_of_all_, std::nullopt);
+  dist::connect(world_, *hosts, share_id(*hosts, first_));
 }
 
 }  // namespace

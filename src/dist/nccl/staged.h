@@ -25,6 +25,7 @@ class StagedTransport final : public Transport {
   std::shared_ptr<Transport> split(const SplitPart& part) override {
     return std::make_shared<StagedTransport>(devices_->split(part));
   }
+  void connect() override { devices_->connect(); }
 
  private:
   std::shared_ptr<Transport> devices_;

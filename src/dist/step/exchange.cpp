@@ -18,6 +18,8 @@ const char* words_of(CyclePlace place) noexcept {
       return "saves a run";
     case CyclePlace::weights:
       return "needs weights";
+    case CyclePlace::weights_ahead:
+      return "gathers weights ahead";
     case CyclePlace::bucket:
       return "has the gradients of a bucket";
     case CyclePlace::micro_step_end:
@@ -34,10 +36,17 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
   FIRN_CHECK(one.optimizer == zero.optimizer, op, kOrder,
              "rank {} is at its optimizer number {}, and rank 0 at number {}", r, one.optimizer,
              zero.optimizer);
+  FIRN_CHECK(one.dropped == zero.dropped, op,
+             "if one rank drops a cycle, all must: what follows are other samples",
+             "rank {} has dropped {} cycles since the last step, and rank 0 {}", r, one.dropped,
+             zero.dropped);
   constexpr const char* kSameProgram =
       "with sharded weights (DistributeOptions::zero 3) all ranks run the same program; where one "
       "has no samples, it runs on others";
-  const bool reads_weights = one.place == CyclePlace::weights || zero.place == CyclePlace::weights;
+  const auto reads = [](CyclePlace place) {
+    return place == CyclePlace::weights || place == CyclePlace::weights_ahead;
+  };
+  const bool reads_weights = reads(one.place) || reads(zero.place);
   FIRN_CHECK(one.place == zero.place, op,
              reads_weights
                  ? kSameProgram
@@ -59,14 +68,12 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
       "run saved in mid-cycle is loaded on all",
       "step() was called {} times in this cycle on rank {}, and {} times on rank 0", one.calls, r,
       zero.calls);
-  FIRN_CHECK(one.dropped == zero.dropped, op,
-             "if one rank drops a cycle, all must: what follows are other samples",
-             "rank {} has dropped {} cycles since the last step, and rank 0 {}", r, one.dropped,
-             zero.dropped);
   FIRN_CHECK(one.batch == zero.batch, op, "give run_batch() the samples of all ranks",
              "rank {} is at a batch of {} samples, and rank 0 at one of {} (0: no run_batch())", r,
              one.batch, zero.batch);
-  FIRN_CHECK(one.members == zero.members, op,
+  // During a cycle a layer may not have joined it yet on some ranks.
+  const bool over = one.place == CyclePlace::end || one.place == CyclePlace::save;
+  FIRN_CHECK(!over || one.members == zero.members, op,
              "make the same model on every rank, and its optimizer after it",
              "{} layers take part in the cycle of rank {}, and {} in that of rank 0", one.members,
              r, zero.members);
@@ -161,8 +168,7 @@ std::span<const RankRecord> RankExchange::exchange_records(const std::string& op
       received[i] = static_cast<std::uint8_t>(received[i] | flags[i]);
     reported += mine_.numel();
   }
-  const auto failed = [](const RankRecord& r) { return r.outcome != autograd::Outcome::done; };
-  if (std::any_of(records_.begin(), records_.end(), failed)) {
+  if (any_failed()) {
     peers_->agree(op.c_str(), record.outcome);
     return records_;
   }
@@ -175,6 +181,11 @@ bool RankExchange::any_begun() const noexcept {
   return std::any_of(records_.begin(), records_.end(), [](const RankRecord& r) {
     return r.outcome == autograd::Outcome::done || r.what != 0;
   });
+}
+
+bool RankExchange::any_failed() const noexcept {
+  return std::any_of(records_.begin(), records_.end(),
+                     [](const RankRecord& r) { return r.outcome != autograd::Outcome::done; });
 }
 
 }  // namespace firn::optim

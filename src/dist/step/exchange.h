@@ -18,7 +18,15 @@ namespace firn::optim {
 using math::CycleSums;
 
 /// Points of a cycle at which ranks exchange records.
-enum class CyclePlace : std::int64_t { end, micro_step, save, weights, bucket, micro_step_end };
+enum class CyclePlace : std::int64_t {
+  end,
+  micro_step,
+  save,
+  weights,
+  weights_ahead,  ///< gathers weights before they are needed
+  bucket,
+  micro_step_end
+};
 
 /// The record that a rank sends to the others at the end of a cycle, before its gradients. Ranks
 /// also send one when a run is saved and, with sharded gradients, in each micro-step.
@@ -57,6 +65,8 @@ class RankExchange {
                                                std::span<std::uint8_t> received);
   /// Returns true if any rank had begun a cycle at the last exchange of records.
   bool any_begun() const noexcept;
+  /// Returns true if any rank reported a failure at that exchange.
+  bool any_failed() const noexcept;
   /// Returns the summary of all ranks' gradients. `mine` is the summary of this rank's shards.
   math::GradientSummary exchange_summary(const math::GradientSummary& mine) const;
 

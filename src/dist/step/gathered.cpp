@@ -36,6 +36,9 @@ WeightGatherer::WeightGatherer(const BucketLayout& layout,
       if (store_.weight(i).bytes() > 0) bucket_of_.emplace(&store_.weight(i), b);
   }
   autograd::add_scope_listener(self_);
+}
+
+void WeightGatherer::provide() noexcept {
   for (std::size_t i = 0; i < store_.ledger().size(); ++i)
     if (store_.weight(i).bytes() > 0) store_.weight(i).set_provider(this);
 }
@@ -43,7 +46,7 @@ WeightGatherer::WeightGatherer(const BucketLayout& layout,
 WeightGatherer::~WeightGatherer() {
   drop();
   for (std::size_t i = 0; i < store_.ledger().size(); ++i)
-    if (store_.weight(i).bytes() > 0) store_.weight(i).set_provider(nullptr);
+    if (store_.weight(i).is_provided()) store_.weight(i).set_provider(nullptr);
 }
 
 void WeightGatherer::fetch(Storage& storage) {
@@ -60,7 +63,7 @@ void WeightGatherer::bring(std::size_t b) {
       if (!other.here) other.memory = Tensor();
   Tensor memory = take_ahead(b);
   if (!memory.defined()) {
-    const Prepared prepared = prepare(b);
+    const Prepared prepared = prepare(b, false);
     memory = prepared.memory;
     prepared.gathering.run(*peers_);
   }
@@ -68,7 +71,7 @@ void WeightGatherer::bring(std::size_t b) {
   if (peers_->overlaps()) look_ahead(b);
 }
 
-WeightGatherer::Prepared WeightGatherer::prepare(std::size_t b) {
+WeightGatherer::Prepared WeightGatherer::prepare(std::size_t b, bool ahead) {
   const Bucket& bucket = layout_.buckets()[b];
   std::optional<Prepared> out;
   try {
@@ -81,7 +84,7 @@ WeightGatherer::Prepared WeightGatherer::prepare(std::size_t b) {
     fail_(std::current_exception());
     throw;
   }
-  if (!runtime::dry_run()) agree_(b);
+  if (!runtime::dry_run()) agree_(b, ahead);
   return *std::move(out);
 }
 
@@ -106,7 +109,7 @@ void WeightGatherer::look_ahead(std::size_t b) {
   if (f.place == f.before.size()) return;
   const std::size_t next = f.before[f.place];
   if (states_[next].memory.defined()) return;
-  Prepared prepared = prepare(next);
+  Prepared prepared = prepare(next, true);
   f.memory = std::move(prepared.memory);
   f.gathering = std::move(prepared.gathering);
   f.ahead = next;
@@ -116,6 +119,12 @@ void WeightGatherer::look_ahead(std::size_t b) {
 
 void WeightGatherer::end_step() noexcept {
   foresight_.before.swap(foresight_.now);
+  foresight_.now.clear();
+  foresight_.place = 0;
+}
+
+void WeightGatherer::forget_order() noexcept {
+  foresight_.before.clear();
   foresight_.now.clear();
   foresight_.place = 0;
 }

@@ -22,15 +22,16 @@ namespace firn::optim {
 
 class WeightGatherer final : public StorageProvider, public autograd::ScopeListener {
  public:
-  /// Called before a bucket is gathered: the ranks compare which one it is.
-  using Agree = std::function<void(std::size_t bucket)>;
+  /// Called before a bucket is gathered, at once or `ahead` of time: the ranks compare that.
+  using Agree = std::function<void(std::size_t bucket, bool ahead)>;
   /// Called instead by a rank that has no memory for the bucket. The other ranks then throw too.
   using Fail = std::function<void(const std::exception_ptr& failure)>;
-  /// From now on this object provides the weights' memory. It is notified when scopes of this
-  /// thread end.
+  /// From now on this object is notified when scopes of this thread end.
   WeightGatherer(const BucketLayout& layout, std::shared_ptr<const autograd::Peers> peers,
                  Agree agree, Fail fail);
-  /// Takes the memory of all weights away.
+  /// From now on this object provides the weights' memory, which it takes away.
+  void provide() noexcept;
+  /// Takes the memory of all weights away, after provide().
   ~WeightGatherer();
   WeightGatherer(const WeightGatherer&) = delete;
   WeightGatherer& operator=(const WeightGatherer&) = delete;
@@ -44,6 +45,8 @@ class WeightGatherer final : public StorageProvider, public autograd::ScopeListe
   bool held() const noexcept { return holds_ > 0; }
   /// Releases all memory. Writes since the last keep_writes() are lost.
   void drop() noexcept;
+  /// Forgets the order in which weights are gathered, because ranks may have different ones.
+  void forget_order() noexcept;
   /// Notes that the next step will gather weights in the order of this one.
   void end_step() noexcept;
   /// Releases all gathered weights except under hold(). After a failure ranks may have gathered
@@ -75,7 +78,7 @@ class WeightGatherer final : public StorageProvider, public autograd::ScopeListe
     Gathering gathering;
   };
   /// Allocates all that the bucket needs, then agrees with all ranks on it.
-  Prepared prepare(std::size_t bucket);
+  Prepared prepare(std::size_t bucket, bool ahead);
   /// Waits for the bucket that is being gathered ahead, and returns its buffer. Undefined if there
   /// is none or it is another one.
   Tensor take_ahead(std::size_t bucket);

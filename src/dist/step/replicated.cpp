@@ -16,9 +16,7 @@ ReplicatedStep::ReplicatedStep(OptimizerImpl& of, std::shared_ptr<const autograd
       number_(number),
       received_(of.store.ledger().size()),
       micro_steps_(zeros({1}, DType::i64, Device::cpu())),
-      weights_(gather_weights(of.store, exchange_.peers().rank())) {
-  step.now.sums_before = step.loss_sums();
-}
+      weights_(gather_weights(of.store, exchange_.peers().rank())) {}
 
 autograd::StepRanks ReplicatedStep::ranks() const noexcept {
   return {alone() ? nullptr : &peers(), nullptr};
@@ -34,6 +32,7 @@ void ReplicatedStep::begin_micro_step() {
   FIRN_CHECK(step.now.phase != Phase::combined, step.store.op(),
              "call step() again, or zero_grad()",
              "the last step has failed after the ranks had added up their gradients");
+  if (step.at.micro_steps == 0 && !runtime::dry_run()) call_.drop_known = false;
   // On a device the host already knows the sums, and need not wait for them.
   if (step.at.micro_steps == 0 && !runtime::dry_run() && step.store.device().is_cpu())
     step.now.sums_before = step.loss_sums();
@@ -83,6 +82,8 @@ std::span<const RankRecord> ReplicatedStep::exchange_records(const RankRecord& r
     return exchange_.exchange_records(step.store.op(), record, flags);
   } catch (...) {
     call_.failure_reported = true;
+    call_.drop_known = !exchange_.any_failed();
+    stopped();
     throw;
   }
 }
@@ -100,6 +101,7 @@ bool ReplicatedStep::report_failure(const std::exception_ptr& failure, bool last
   if (!meets && outcome == autograd::Outcome::out_of_memory && !last) return false;
   if (!meets || last) outcome = autograd::Outcome::failed;  // the other ranks do not try again
   call_.failure_reported = true;
+  stopped();
   try {
     RankRecord record = record_of_pass(outcome);
     record.what = call_.begun ? 1 : 0;
@@ -112,7 +114,7 @@ bool ReplicatedStep::report_failure(const std::exception_ptr& failure, bool last
 
 void ReplicatedStep::end_for_others(const std::exception_ptr& failure, bool last) noexcept {
   if (!report_failure(failure, last)) return;
-  if (step.at.length == 0 && !step.now.failed() && !call_.attempted) call_.dropped = 1;
+  if (!has_cycle()) call_.dropped = 1;
   if (!call_.begun && exchange_.any_begun()) step.extension->draw_for_cycle();
 }
 
@@ -188,6 +190,7 @@ void ReplicatedStep::combine() {
   if (alone() || runtime::dry_run() || step.now.phase == Phase::combined) return;
   runtime::refuse_capture(step.store.op().c_str(), step.store.device(),
                           "ranks exchange their gradients");
+  step.members.prepare_to_combine(peers());
   GradientLedger& ledger = step.store.ledger();
   ledger.note();
   step.now.phase = Phase::failed;
@@ -230,8 +233,8 @@ void ReplicatedStep::drop_cycle() {
   StepExtension::drop_cycle();
   if (runtime::dry_run() || step.hooks.capturing()) return;
   restore_totals([this] { return step.now.sums_before; });
-  if (step.at.length > 0 || step.now.failed() || call_.attempted) ++call_.dropped;
-  call_.attempted = call_.exchanged = false;
+  if (has_cycle() && !call_.drop_known) ++call_.dropped;
+  call_.attempted = call_.exchanged = call_.drop_known = false;
 }
 
 void ReplicatedStep::announce(Event event, std::vector<std::uint8_t>& received) {
@@ -242,6 +245,7 @@ void ReplicatedStep::announce(Event event, std::vector<std::uint8_t>& received) 
     exchange_.exchange_records(step.store.op(), record, received);
     return;
   }
+  step.members.prepare_to_combine(peers());
   exchange_records(record, received);
   call_.failure_reported = true;
 }

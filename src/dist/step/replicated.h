@@ -25,6 +25,8 @@ class ReplicatedStep : public StepExtension {
   /// its state, if that is to be sharded.
   ReplicatedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers,
                  std::int64_t number);
+  /// Called once this is the optimizer's step, and the store has its values. Allocates nothing.
+  virtual void begin() { step.now.sums_before = step.loss_sums(); }
 
   const autograd::Peers& peers() const noexcept { return exchange_.peers(); }
   std::int64_t number() const noexcept { return number_; }
@@ -70,9 +72,14 @@ class ReplicatedStep : public StepExtension {
     bool ended_by_others = false;  ///< others had failed for good when this rank reported
     std::int64_t dropped = 0;      ///< cycles that this rank has dropped since the last step
     std::int64_t dropped_before = 0;  ///< `dropped` when the call began
+    bool drop_known = false;  ///< all ranks were at different points, and drop what they have
   };
 
   bool alone() const noexcept { return exchange_.alone(); }
+  /// Returns true if this rank has a cycle that can be dropped.
+  bool has_cycle() const noexcept {
+    return step.at.length > 0 || step.now.failed() || call_.attempted;
+  }
   RankRecord record_of_cycle() const;
   RankRecord record_of_pass(autograd::Outcome outcome) const;
   /// Calls RankExchange::exchange_records().
@@ -88,6 +95,8 @@ class ReplicatedStep : public StepExtension {
   /// are reported about. This rank has dropped it or never begun it, unless it still has one to
   /// drop.
   void end_for_others(const std::exception_ptr& failure, bool last) noexcept;
+  /// Called when ranks have stopped at different points, because one has failed or is elsewhere.
+  virtual void stopped() noexcept {}
   /// Returns true if ranks exchange in each micro-step, so that no rank can repeat one by itself.
   virtual bool exchanges_in_micro_steps() const noexcept { return false; }
   /// Sums this rank's gradients, which are in `unit`, over all ranks, in the unit `of_all`.

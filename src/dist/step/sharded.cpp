@@ -24,14 +24,22 @@ ShardedStep::ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peer
   reported_.resize(static_cast<std::size_t>(this->peers().size()));
   counted_ = empty({static_cast<std::int64_t>(all.size())}, DType::u8, step.store.device());
   write_bytes(counted_, all.data(), all.size());
-  step.now.parts_held = false;
   if (!step.store.weights_sharded()) return;
   weights_ = std::make_unique<WeightGatherer>(
-      layout_, std::move(peers), [this](std::size_t bucket) { agree(CyclePlace::weights, bucket); },
+      layout_, std::move(peers),
+      [this](std::size_t bucket, bool ahead) {
+        agree(ahead ? CyclePlace::weights_ahead : CyclePlace::weights, bucket);
+      },
       [this](const std::exception_ptr& failure) {
         await_failure();  // outside of a cycle too
         report_failure(failure);
       });
+}
+
+void ShardedStep::begin() {
+  ReplicatedStep::begin();
+  step.now.parts_held = false;
+  if (weights_) weights_->provide();
 }
 
 void ShardedStep::express_shards(double from, double to) {
@@ -141,7 +149,10 @@ void ShardedStep::end_exchanges(std::exception_ptr failure) {
     if (!weights_ && !runtime::dry_run() && !buckets_.lost())
       peers().agree(step.store.op().c_str(), autograd::outcome_of(failure));
   } catch (...) {
-    if (weights_) report_failure(std::current_exception());
+    if (weights_)
+      report_failure(std::current_exception());
+    else if (buckets_.lost())  // the others wait for a bucket
+      peers().give_up("it has no memory to exchange gradients");
     // Report this rank's own failure, unless another rank has ended the cycle for all.
     if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }

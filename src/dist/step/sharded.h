@@ -21,6 +21,7 @@ class ShardedStep final : public ReplicatedStep {
  public:
   /// The store must have sharded its gradients.
   ShardedStep(OptimizerImpl& of, std::shared_ptr<const autograd::Peers> peers, std::int64_t number);
+  void begin() override;
 
   /// Converts the kept shards to another unit, or zeroes them if they hold nothing of this cycle.
   void express_shards(double from, double to);
@@ -43,6 +44,9 @@ class ShardedStep final : public ReplicatedStep {
   std::shared_ptr<void> hold_weights() override;
 
  protected:
+  void stopped() noexcept override {
+    if (weights_) weights_->forget_order();
+  }
   bool exchanges_in_micro_steps() const noexcept override { return true; }
   void add_gradients(double unit, double of_all) override { express_shards(unit, of_all); }
 

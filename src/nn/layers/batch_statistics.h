@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "autograd/cycle.h"
 #include "autograd/node.h"
@@ -96,23 +97,34 @@ class BatchStatistics final : public autograd::CycleMember,
     ops::pool_moments(moments, count, s.pooled_, s.pooled_count_);
   }
 
-  void combine(const autograd::Cycle& cycle, const autograd::Peers& peers) override {
+  void prepare_to_combine(const autograd::Cycle& cycle, const autograd::Peers& peers) override {
+    exchange_ = {};
     if (!pooled_.defined()) return;
     const NoGrad guard;
     const bool mine = !owner_ || owner_ == &cycle;
     const std::int64_t c = pooled_.shape()[1];
-    const Tensor here = cat({pooled_.reshape({2 * c}), pooled_count_}, 0);
-    const Tensor all = zeros({peers.size(), 2 * c + 1}, DType::f64, here.device());
-    peers.all_gather(mine ? here : zeros_like(here), all);
-    if (!mine) return;
-    about_to_change_pool(nullptr);
-    empty_pool();
-    for (std::int64_t r = 0; r < peers.size(); ++r) {
-      const Tensor rank = all.select(0, r);
-      const double count = rank.select(0, 2 * c).item();
+    Exchange e;
+    e.here = cat({pooled_.reshape({2 * c}), pooled_count_}, 0);
+    if (!mine) zero_(e.here);
+    e.all = zeros({peers.size(), 2 * c + 1}, DType::f64, e.here.device());
+    for (std::int64_t r = 0; mine && r < peers.size(); ++r) {
+      const Tensor rank = e.all.select(0, r);
+      e.ranks.push_back({{rank.slice(0, 0, c), rank.slice(0, c, 2 * c)}, rank.select(0, 2 * c)});
+    }
+    if (mine) about_to_change_pool(nullptr);
+    exchange_ = std::move(e);
+  }
+  void combine(const autograd::Cycle&, const autograd::Peers& peers) override {
+    Exchange e = std::exchange(exchange_, {});
+    if (!e.all.defined()) return;
+    const NoGrad guard;
+    peers.all_gather(e.here, e.all);
+    if (!e.ranks.empty()) empty_pool();
+    for (auto& [moments, values] : e.ranks) {
+      const double count = values.item();
       if (!(count > 0)) continue;
-      ops::pool_moments({rank.slice(0, 0, c), rank.slice(0, c, 2 * c) / count}, count, pooled_,
-                        pooled_count_);
+      div_(moments.var, count);  // it is the sum of squared deviations
+      ops::pool_moments(moments, count, pooled_, pooled_count_);
       if (of_all_ranks_) return;
     }
   }
@@ -274,12 +286,23 @@ class BatchStatistics final : public autograd::CycleMember,
                "was recorded");
   }
 
+  /// Memory in which ranks combine their pools.
+  struct Exchange {
+    struct OfRank {
+      Moments moments;  ///< with the sum of squared deviations in place of the variance
+      Tensor count;
+    };
+    Tensor here, all;           ///< f64 [2c + 1] of this rank, and of each rank; undefined: no pool
+    std::vector<OfRank> ranks;  ///< parts of `all`; empty: the pool is another cycle's
+  };
+
   /// The cycle that has pooled; only compared, as it may be gone. Null: none since the last end.
   const autograd::Cycle* owner_ = nullptr;
   std::uint64_t period_ = 1;  ///< counts owners
   std::uint64_t ended_ = 0;   ///< ends of cycles that have used up the pool
   Tensor mean_, var_, batches_;
   Tensor pooled_, pooled_count_;  ///< undefined in per_micro_batch mode
+  Exchange exchange_;             ///< between prepare_to_combine() and combine()
   double momentum_;
   bool of_all_ranks_;  ///< moments are those of all ranks already
   bool named_ = false, warned_ = false;

@@ -22,6 +22,10 @@ class CycleMembers {
       members_.push_back(member);
   }
 
+  /// Each member allocates what combine() needs.
+  void prepare_to_combine(const autograd::Peers& peers) const {
+    for (const auto& member : members_) member->prepare_to_combine(cycle_, peers);
+  }
   /// Each member adds what its counterparts on the other ranks have collected.
   void combine(const autograd::Peers& peers) const {
     for (const auto& member : members_) member->combine(cycle_, peers);

@@ -188,11 +188,15 @@ class ParamStore {
   /// (src/dist/step/gathered.h).
   bool weights_sharded() const noexcept { return weights_sharded_; }
   struct Shards;
-  /// Allocates arenas for the kept elements, and copies these there. Changes nothing else. A
-  /// schedule-free store cannot be sharded.
+  /// Allocates arenas for the kept elements. Changes nothing. A schedule-free store cannot be
+  /// sharded.
   std::shared_ptr<Shards> prepare_shards(const ShardPlan& plan) const;
-  /// Replaces the arenas by the prepared ones, and gives the old ones back in `shards`.
-  void shard(Shards& shards) noexcept;
+  /// Exchanges the arenas for the prepared ones. A second call takes the first one back. No cycle
+  /// may be under way.
+  void swap_shards(Shards& shards) noexcept;
+  /// Copies the kept elements from the old arenas in `shards`, after swap_shards(). Allocates
+  /// nothing.
+  void fill_shards(const Shards& shards) const;
 
  private:
   std::string names_of(const std::vector<std::size_t>& which) const;

@@ -13,23 +13,26 @@ struct ParamStore::Shards {
   std::vector<Arena> arenas;
   std::vector<Tensor> gradients;
   Ref<Storage> partials;
-  std::vector<kernels::OptimizerArena> views;
+  std::vector<kernels::OptimizerArena> update_views, views;
   bool gradients_sharded = false, weights_sharded = false;
-  std::vector<Ref<Storage>> norm_tables;   ///< tables for the norm over the whole arenas
-  std::vector<Ref<Storage>> chunk_orders;  ///< chunk orders of the views, with sharded gradients
+  std::vector<Ref<Storage>> norm_tables;  ///< tables for the norm over the whole arenas
   NonElementwiseUpdates non_elementwise;
+  std::vector<Tensor> gradients_of;  ///< StoredParameter::gradient, if gradients are sharded
+  std::vector<std::pair<Tensor, Tensor>> kept;  ///< parts of the old arenas, and their new places
 };
 
 std::shared_ptr<ParamStore::Shards> ParamStore::prepare_shards(const ShardPlan& plan) const {
   const runtime::OpScope op("optimizer");
   auto out = std::make_shared<Shards>();
   out->arenas = arenas_;
+  out->views = views_;
   for (std::size_t i = 0; i < arenas_.size(); ++i) {
     Arena& a = out->arenas[i];
     for (const ArenaRun& run : a.runs) {
       out->norm_tables.insert(out->norm_tables.end(), {run.pieces, run.chunk_pieces});
-      if (plan.gradients)
-        out->norm_tables.push_back(out->chunk_orders.emplace_back(chunk_order(run)));
+      if (!plan.gradients) continue;
+      const Ref<Storage>& order = out->norm_tables.emplace_back(chunk_order(run));
+      if (order) out->views[i].chunk_order = static_cast<const std::int64_t*>(order->data());
     }
     a.runs = plan.runs[i];
     const std::int64_t elements = a.runs.back().at + a.runs.back().kept.size();
@@ -41,9 +44,8 @@ std::shared_ptr<ParamStore::Shards> ParamStore::prepare_shards(const ShardPlan& 
       for (const ArenaRun& run : a.runs) {
         const Share mine{run.kept.first / unit, run.kept.last / unit};
         if (mine.size() > 0)
-          kernels::copy(part_of(t, mine).view(),
-                        part_of(own, {run.at / unit, run.at / unit + mine.size()}).mutable_view(),
-                        stream());
+          out->kept.emplace_back(part_of(t, mine),
+                                 part_of(own, {run.at / unit, run.at / unit + mine.size()}));
       }
       t = own;
     };
@@ -62,38 +64,41 @@ std::shared_ptr<ParamStore::Shards> ParamStore::prepare_shards(const ShardPlan& 
   out->gradients_sharded = plan.gradients;
   out->weights_sharded = plan.weights;
   out->partials = reserve_partials(out->arenas);
-  out->views = views_of(out->arenas, *out->partials);
-  out->non_elementwise = set_up_non_elementwise(out->arenas, out->views);
-  out->non_elementwise.copy_states(non_elementwise_, stream());
-  return out;
-}
-
-void ParamStore::shard(Shards& shards) noexcept {
-  arenas_.swap(shards.arenas);
-  gradients_.swap(shards.gradients);
-  update_views_.swap(shards.views);
-  norm_tables_.swap(shards.norm_tables);
-  update_partials_ = std::move(shards.partials);
-  gradients_sharded_ = shards.gradients_sharded;
-  weights_sharded_ = shards.weights_sharded;
-  std::swap(non_elementwise_, shards.non_elementwise);
-  for (kernels::OptimizerArena& v : views_) {  // states are no longer here
+  out->update_views = views_of(out->arenas, *out->partials);
+  out->non_elementwise = set_up_non_elementwise(out->arenas, out->update_views);
+  for (kernels::OptimizerArena& v : out->views) {  // states are no longer here
     v.master = v.ema = View();
     for (View& state : v.states) state = View();
     for (View& scale : v.scales) scale = View();
     v.trust_partials = nullptr;
     v.trust_ratios = nullptr;
-    if (gradients_sharded()) v.grad.data = nullptr;
-    if (weights_sharded_) v.weight.data = nullptr;
+    if (plan.gradients) v.grad.data = nullptr;
+    if (plan.weights) v.weight.data = nullptr;
   }
-  if (!gradients_sharded()) return;
-  for (std::size_t i = 0; i < views_.size(); ++i)
-    if (const Ref<Storage>& order = shards.chunk_orders[i])
-      views_[i].chunk_order = static_cast<const std::int64_t*>(order->data());
-  for (StoredParameter& p : parameters_) {
-    p.leaf->arena = p.gradient = Tensor();
-    if (weights_sharded_ && p.storage->bytes() > 0) p.storage->set_provider(nullptr);
+  if (plan.gradients) out->gradients_of.resize(parameters_.size());
+  return out;
+}
+
+void ParamStore::swap_shards(Shards& shards) noexcept {
+  arenas_.swap(shards.arenas);
+  gradients_.swap(shards.gradients);
+  views_.swap(shards.views);
+  update_views_.swap(shards.update_views);
+  norm_tables_.swap(shards.norm_tables);
+  std::swap(update_partials_, shards.partials);
+  std::swap(gradients_sharded_, shards.gradients_sharded);
+  std::swap(weights_sharded_, shards.weights_sharded);
+  std::swap(non_elementwise_, shards.non_elementwise);
+  for (std::size_t i = 0; i < shards.gradients_of.size(); ++i) {
+    std::swap(parameters_[i].gradient, shards.gradients_of[i]);
+    parameters_[i].leaf->arena = parameters_[i].gradient;
   }
+}
+
+void ParamStore::fill_shards(const Shards& shards) const {
+  for (const auto& [from, to] : shards.kept)
+    kernels::copy(from.view(), to.mutable_view(), stream());
+  non_elementwise_.copy_states(shards.non_elementwise, stream());
 }
 
 }  // namespace firn::optim
