@@ -1,12 +1,11 @@
 // Whatever a function of the user's throws on one rank, in whatever call of all ranks: all throw,
 // and go on together with the next call.
-#include <fmt/format.h>
-
 #include <chrono>
-#include <filesystem>
 #include <new>
 #include <stdexcept>
 
+#include "data/files.h"
+#include "dist/failing_ranks.h"
 #include "dist/training.h"
 #include "firn/data/dataset.h"
 #include "firn/data/loader.h"
@@ -41,38 +40,6 @@ constexpr Thrown kThrown[] = {Thrown::runtime_error, Thrown::bad_alloc, Thrown::
   }
 }
 
-/// What fn() throws, in words; empty: nothing.
-template <class Fn>
-std::string thrown_by(const Fn& fn) {
-  try {
-    fn();
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "no std::exception";
-  }
-  return {};
-}
-
-struct Setting {
-  std::string name;
-  optim::StepOptions step = {};
-  dist::DistributeOptions over = {};
-  bool exact() const { return step.exact.chunk > 0; }
-};
-
-std::vector<Setting> settings() {
-  std::vector<Setting> out;
-  for (int zero = 0; zero <= 3; ++zero)
-    for (const std::int64_t chunk : {0, 2})
-      out.push_back({fmt::format("zero {}, chunk {}", zero, chunk),
-                     {.exact = {.chunk = chunk}},
-                     {.zero = zero}});
-  out.push_back({"overlap", {}, {.overlap = true}});
-  out.push_back({"zero 3, overlap", {}, {.zero = 3, .overlap = true}});
-  return out;
-}
-
 /// A small model, its optimizer, and twelve samples of all ranks.
 struct Training {
   SmallMlp net = made();
@@ -80,7 +47,7 @@ struct Training {
   const Rows rows{12, 7, 3, 77};
   const Group& group;
 
-  Training(const Group& g, const Setting& s)
+  Training(const Group& g, const RankSetting& s)
       : opt(net.parameters(), {.lr = 0.1}, s.step), group(g) {
     distribute(opt, group, s.over);
   }
@@ -158,7 +125,7 @@ void check_failed_on_all(const std::vector<End>& ends) {
 }
 
 /// A batch, the call that fails, and another batch.
-std::vector<End> ends_of(const Setting& setting, const Maker* maker, const Place& place,
+std::vector<End> ends_of(const RankSetting& setting, const Maker* maker, const Place& place,
                          Thrown what) {
   return on_ranks<End>(3,
                        [&](const Group& group) {
@@ -186,7 +153,7 @@ std::vector<End> ends_of(const Setting& setting, const Maker* maker, const Place
 TEST_CASE(
     "[S40][S42] ranks: whatever one rank's loss throws, all throw, and the next batch goes on",
     "[host]") {
-  for (const Setting& setting : settings()) {
+  for (const RankSetting& setting : rank_settings()) {
     const auto wanted = ends_of(setting, nullptr, {}, Thrown::error);
     for (const Maker& maker : makers()) {
       if (setting.exact() ? !maker.with_exact : !maker.without_exact) continue;
@@ -236,7 +203,7 @@ TEST_CASE("[S40][S42] ranks: arguments that one rank alone has wrong are an erro
                          [&](auto a, auto b) { return wrong ? Loss{} : t.loss(a, b); });
        }},
   };
-  for (const Setting& setting : settings())
+  for (const RankSetting& setting : rank_settings())
     for (const auto& [name, call] : calls) {
       CAPTURE(setting.name, name);
       const auto ends = on_ranks<End>(2,
@@ -290,23 +257,9 @@ TEST_CASE("[S40][S42] ranks: distribute() that one rank refuses is an error on a
 
 // ---- Saving and loading ----
 
-/// A folder of its own, which goes with it.
-struct Folder {
-  explicit Folder(const std::string& name)
-      : path(std::filesystem::temp_directory_path() / ("firn-every-failure-" + name)) {
-    std::filesystem::remove_all(path);
-    std::filesystem::create_directories(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string file(const std::string& name) const { return (path / name).string(); }
-  std::filesystem::path path;
-};
-
 TEST_CASE("[S40][S42] ranks: a run that one rank cannot save or load fails on all", "[host]") {
-  for (const Setting& setting : settings()) {
-    const Folder folder("files");
+  for (const RankSetting& setting : rank_settings()) {
+    const test::TempFolder folder;
     for (const int which : {0, 1, 2, 3}) {
       CAPTURE(setting.name, which);
       const auto ends =
@@ -350,7 +303,7 @@ TEST_CASE("[S37][S40] ranks: memory that lasts for the save of some ranks fails 
     ~Limit() { set_memory_limit(before); }
     std::size_t before = memory_stats().limit;
   };
-  const Folder folder("memory");
+  const test::TempFolder folder;
   constexpr int kRanks = 3;
   for (const int zero : {0, 2})
     for (const int room : {0, 1, 2}) {  // for the gradients of so many ranks

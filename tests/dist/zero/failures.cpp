@@ -1,4 +1,7 @@
 // What fails with sharded gradients: on all ranks, and without an end that nobody comes to.
+#include <chrono>
+
+#include "dist/failing_ranks.h"
 #include "dist/zero/zero.h"
 #include "firn/optim/health.h"
 #include "firn/runtime/rollback.h"
@@ -248,6 +251,64 @@ TEST_CASE("[S40][S43] zero 2: ranks that make other micro-steps are refused on e
         t.opt.backward(t.loss(0, 2));
       },
       {"step() was called 1 times in this cycle on rank 1"});
+}
+
+TEST_CASE("[S40][S42] ranks: a cycle that one rank alone drops is named on every rank", "[host]") {
+  const Warnings quiet;  // of zero_grad() in mid-cycle
+  const SmallBuckets buckets(200);
+  struct End {
+    std::string error, then;
+    double seconds = 0;
+  };
+  enum class At { first_backward, first_step, last_backward };
+  for (const bool overlap : {false, true})
+    for (int zero = 0; zero <= 3; ++zero)
+      for (const bool by_flush : {false, true})
+        for (const At at : {At::first_backward, At::first_step, At::last_backward}) {
+          if (overlap && zero == 2) continue;
+          CAPTURE(overlap, zero, by_flush, int(at));
+          const auto ends = on_ranks<End>(
+              2,
+              [&](const Group& group) {
+                SmallMlp net = Training::made();
+                optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.accumulate = 2});
+                distribute(opt, group, {.zero = zero, .overlap = overlap});
+                const Rows rows(8, 7, 3, 77);
+                const auto drops = [&](At here) {
+                  if (here != at || group.rank() != 1) return false;
+                  by_flush ? void(opt.flush(optim::Partial::drop)) : opt.zero_grad();
+                  return true;
+                };
+                const auto cycle = [&](bool may_drop) {
+                  for (std::int64_t i = 0; i < 2; ++i) {
+                    const std::int64_t first = 4 * group.rank() + 2 * i;
+                    opt.backward(cross_entropy(net(rows.x.slice(0, first, first + 2)),
+                                               rows.y.slice(0, first, first + 2)));
+                    if (may_drop && drops(i == 0 ? At::first_backward : At::last_backward)) return;
+                    opt.step();
+                    if (may_drop && i == 0 && drops(At::first_step)) return;
+                  }
+                };
+                cycle(false);
+                End end;
+                const auto begin = std::chrono::steady_clock::now();
+                end.error = thrown_by([&] {
+                  cycle(true);
+                  cycle(false);
+                });
+                opt.zero_grad();
+                end.seconds =
+                    std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+                end.then = thrown_by([&] { cycle(false); });
+                return end;
+              },
+              {.deadline = 5});
+          for (const End& end : ends) {
+            CHECK(mentions(end.error, {"rank 1 has dropped 1 cycles"}));
+            CHECK(end.seconds < 4);
+            CHECK(end.then == "");
+          }
+        }
 }
 
 TEST_CASE("[S43] zero 2: what asks for a whole gradient is refused", "[host]") {
