@@ -14,7 +14,7 @@ namespace firn::dist {
 
 /// The facts that ranks compare. Those that are left out are not compared.
 struct OptimizerFacts {
-  std::int64_t micro_steps = 0;               ///< of the cycle under way, at least 1; 0: none
+  std::int64_t micro_steps = 0;               ///< those of the cycle under way, at least 1; 0: none
   std::int64_t number = 0;                    ///< number of the optimizer on this rank
   std::string kind = {};                      ///< settings and state, one item a line
   std::vector<std::int64_t> formats = {};     ///< memory format of each parameter
