@@ -25,10 +25,11 @@ Optimizer::Impl& Optimizer::impl() const {
 // ---- The step ----
 
 void Optimizer::backward(const Loss& loss, const BackwardPass& pass) try {
-  const Impl::RunningCall running = impl().begin_call("backward()");
-  require_no_retry(impl(), "backward()");
-  impl().require_no_pass();
-  impl().add_loss(loss, pass);
+  Impl& i = impl();
+  const Impl::RunningCall running = i.begin_call("backward()");
+  require_no_retry(i, "backward()");
+  i.require_no_pass();
+  i.add_loss(loss, pass);
 }
 FIRN_OUT_OF_MEMORY("backward")
 
@@ -61,9 +62,10 @@ void Optimizer::no_samples() try {
 FIRN_OUT_OF_MEMORY("no_samples")
 
 StepReport Optimizer::step() try {
-  const Impl::RunningCall running = impl().begin_call("step()");
-  impl().extension->check_call(StepExtension::Call::step);
-  return impl().step();
+  Impl& i = impl();
+  const Impl::RunningCall running = i.begin_call("step()");
+  i.extension->check_call(StepExtension::Call::step);
+  return i.step();
 }
 FIRN_OUT_OF_MEMORY("step")
 

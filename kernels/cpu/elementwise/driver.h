@@ -53,6 +53,17 @@ inline void fetch_ahead(const void* from, std::size_t size) {
   for (std::size_t line = 0; line < kStreamed * size; line += 64) __builtin_prefetch(at + line);
 }
 
+/// True if a view of several elements repeats one.
+inline bool repeats_one(const ConstView& x) {
+  bool several = false;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (x.shape[i] == 1) continue;
+    if (x.strides[i] != 0) return false;
+    several = true;
+  }
+  return several;
+}
+
 /// elementwise() of views that differ in their order, block by block.
 template <class C, int N>
 void elementwise_in_blocks(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
@@ -100,10 +111,11 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   const std::int64_t numel = out.numel();
   if (numel == 0) return;
 
-  bool in_order = true, converts = out.dtype != dtype_of<C>;
+  bool in_order = in_one_order(out), converts = out.dtype != dtype_of<C>, repeats[N];
   for (int k = 0; k < N; ++k) {
-    in_order = in_order && in_one_order(out, *in[k]);
-    converts = converts || in[k]->dtype != dtype_of<C>;
+    repeats[k] = repeats_one(*in[k]);
+    in_order = in_order && (repeats[k] || in_one_order(out, *in[k]));
+    converts = converts || repeats[k] || in[k]->dtype != dtype_of<C>;
   }
   const std::int64_t chunks = math::ceil_div(numel, kChunk);
   if (in_order) {
@@ -125,6 +137,10 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
       for (std::int64_t i = begin; i < end; i += piece) {
         const std::int64_t n = std::min(piece, end - i);
         for (int k = 0; k < N; ++k) {
+          if (repeats[k]) {
+            if (i == begin) x[k] = load_row(in[k]->data, in[k]->dtype, 0, n, buffers[k]);
+            continue;
+          }
           const void* const from = advance(in[k]->data, in[k]->dtype, i);
           if (streams) fetch_ahead(from, size_of(in[k]->dtype));
           x[k] = load_row(from, in[k]->dtype, 1, n, buffers[k]);
