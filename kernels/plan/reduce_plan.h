@@ -78,7 +78,8 @@ ReducePlan plan_reduction(const ConstView& x, const ConstView& out, const Stride
 
 /// Makes a kept axis the inner loop if `most` elements or fewer lie side by side in an output, or
 /// in a row of outputs. So a loop runs over many outputs, and not over each one's few elements,
-/// whose order stays. Returns false, with nothing done, if there are more elements or few outputs.
+/// whose order stays. Returns false, with nothing done, if there are more elements, several reduced
+/// axes outside of the rows, or few outputs.
 bool run_across(ReducePlan& plan, std::int64_t most);
 
 }  // namespace firn::kernels

@@ -207,18 +207,13 @@ ConstView reversed(const Tensor& x, const Axes& axes) {
   return v;
 }
 
-/// flip() by the CPU's kernels, in one pass. A gradient is added to 0 if there is none yet.
+/// flip() by the CPU's kernels, in one pass.
 Tensor written_flip(const Tensor& x, const Axes& axes) {
   const Tensor y = empty(x.shape(), x.dtype(), x.device());
   kernels::copy(reversed(x, axes), y.mutable_view(), stream_of(x));
   const auto backward = [axes](Backward& b) {
     const auto [dx, beta] = b.sink(0);
-    if (beta != 0)
-      return kernels::axpby(1, reversed(b.grad(), axes), beta, dx.mutable_view(), b.stream());
-    constexpr double kNone = 0;
-    const ConstView none{&kNone, dx.dtype(), dx.device(), dx.shape(), Dims::filled(dx.rank(), 0)};
-    kernels::binary(math::BinaryOp::add, none, reversed(b.grad(), axes), dx.mutable_view(),
-                    math::Args{}, b.stream());
+    kernels::axpby(1, reversed(b.grad(), axes), beta, dx.mutable_view(), b.stream());
   };
   return record("flip", y, {&x}, {},
                 with_again(backward, [axes](GraphBackward& b) { b.add(0, flip(b.grad(), axes)); }));

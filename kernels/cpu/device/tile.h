@@ -68,11 +68,13 @@ struct Tile {
     std::memcpy(&t.v, p, sizeof(Vec));
     return t;
   }
-  /// Returns bits for the first n lanes.
+#if defined(__AVX512F__)
+  /// Returns the mask of the first n >= 0 lanes.
   static auto first(std::int64_t n) {
     using Set = std::conditional_t<size == 16, std::uint16_t, std::uint8_t>;
     return static_cast<Set>(n < size ? (1u << n) - 1 : ~0u);
   }
+#endif
   /// Loads the first n lanes; the others are 0.
   static Tile load(const T* p, std::int64_t n) {
 #if defined(__AVX512F__)

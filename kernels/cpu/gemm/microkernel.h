@@ -69,9 +69,9 @@ struct Microkernel {
   /// product is 0. Without `add`, c is not read.
   void (*multiply)(std::int64_t m, std::int64_t n, std::int64_t k, const Left& left,
                    const void* right, float* c, std::int64_t ldc, bool add);
-  /// For f16 and bf16, or null: c [n] += x b in place, in the order of multiply(). x is contiguous.
-  /// b has contiguous columns, or rows of a multiple of 32 numbers. k is such a multiple up to 4
-  /// kRow, and c has room for one.
+  /// For f16 and bf16, or null: c [n] += x b, in the order of multiply(). x is contiguous. b has
+  /// contiguous columns, or rows of a multiple of 32 numbers. k is such a multiple up to 4 kRow.
+  /// Both read and write c up to the next multiple of 32 numbers after n.
   using AddRow = void(const Matrix& x, const Matrix& b, std::int64_t k, std::int64_t n, float* c);
   AddRow* add_row[2] = {};
 };

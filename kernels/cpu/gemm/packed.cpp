@@ -297,7 +297,7 @@ class PackedProduct {
   Left packed_left_{};
 };
 
-/// The product of one row x by a 16-bit y, which is read once and in place.
+/// The product of one row x by a 16-bit y, which is read once and never packed as a whole.
 void row_product(Microkernel::AddRow* add_row, const Matrix& x, const Matrix& y, int64_t n,
                  int64_t k, int64_t parts, const Finish& finish) {
   constexpr int64_t kWide = 256;  // columns of a part, if they are not contiguous

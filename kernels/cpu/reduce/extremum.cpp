@@ -16,7 +16,7 @@ using math::beats_in;
 using math::is_tie;
 
 constexpr std::int64_t kTile = 256;     // columns side by side
-constexpr std::int64_t kShortRun = 32;  // elements: shorter runs are compared side by side
+constexpr std::int64_t kShortRun = 32;  // elements: runs up to this are compared side by side
 constexpr std::int64_t kWork = 32768;   // elements of a chunk of work, if there are many outputs
 
 /// Returns the position of the first extremum of n > 0 elements. F is MaxFold<A> or MinFold<A>.

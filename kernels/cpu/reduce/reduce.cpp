@@ -67,7 +67,8 @@ struct Finish {
 template <class F, class E, class A>
 void fold_run(A* acc, const void* src, DType dtype, std::int64_t stride, std::int64_t n) {
   constexpr bool kAny = std::is_same_v<F, math::AnyFold<A>>;
-  if ((kAny || std::is_same_v<F, math::AllFold<A>>)&&dtype == DType::boolean && stride == 1) {
+  constexpr bool kSearches = kAny || std::is_same_v<F, math::AllFold<A>>;
+  if (kSearches && dtype == DType::boolean && stride == 1) {  // whose bytes are 0 or 1
     const bool found = std::memchr(src, kAny, static_cast<std::size_t>(n)) != nullptr;
     *acc = F::join(*acc, A(found == kAny));
     return;

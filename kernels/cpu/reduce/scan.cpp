@@ -325,8 +325,8 @@ class Scanner {
     return true;
   }
 
-  /// Scans dense lines of `all` <= kRow elements together, each of which fits in a register. They
-  /// are joined in the order of line().
+  /// Scans dense lines of `all` <= kRow elements together. A line of floats fits in a register;
+  /// integers are joined one by one. All are joined in the order of line().
   void short_lines(const std::int64_t* at, std::int64_t all) const {
     alignas(64) C loaded[2][kRow];
     alignas(64) C turned[2][kRow];

@@ -32,6 +32,11 @@ struct RowBlocks {
   std::int64_t end(std::int64_t block) const { return std::min(rows, (block + 1) * per_block); }
 };
 
+/// Returns the number of rows to take at once: one, or up to kRow elements of rows without gaps.
+inline std::int64_t rows_together(std::int64_t n, std::int64_t stride) {
+  return stride == n && n > 0 && n < kRow ? kRow / n : 1;
+}
+
 /// The rows of an input [rows, n], as C.
 template <class C>
 class RowReader {
@@ -42,8 +47,7 @@ class RowReader {
   const C* row(std::int64_t i, C* buffer, std::int64_t rows = 1) const {
     return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, rows * n_, buffer);
   }
-  /// Number of rows to read at once: one, or up to kRow elements of rows without gaps.
-  std::int64_t together() const { return stride_ == n_ && n_ > 0 && n_ < kRow ? kRow / n_ : 1; }
+  std::int64_t together() const { return rows_together(n_, stride_); }
   /// Returns element j of row i.
   C at(std::int64_t i, std::int64_t j) const {
     C value;
@@ -92,8 +96,7 @@ class RowWriter {
     end_stream();
   }
   float beta() const { return beta_; }
-  /// As of a RowReader.
-  std::int64_t together() const { return stride_ == n_ && n_ > 0 && n_ < kRow ? kRow / n_ : 1; }
+  std::int64_t together() const { return rows_together(n_, stride_); }
   bool converts() const { return dtype_ != dtype_of<C>; }
   std::int64_t size() const { return n_; }
   /// True if rows that are written once should bypass the caches, in whole tiles.
@@ -156,7 +159,7 @@ auto sum_lanes(const States& states) {
     (std::make_integer_sequence<int, Tile<C>::size>());
   }
 }
-/// As above, of the first `used` lanes.
+/// Returns the sums of the first `used` lanes, in the same tree.
 template <class C, class States>
 auto sum_lanes(const States& states, int used) {
   using Members = std::array<Tile<C>, sizeof(States) / sizeof(Tile<C>)>;

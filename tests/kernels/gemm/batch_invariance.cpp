@@ -102,7 +102,7 @@ TEST_CASE("batch invariance: a row of 16 bits alone has the bits of a row among 
   for (const DType dtype : {bf16, f16}) {
     for (const std::int64_t k : {32, 64, 1024, 1056, 2080}) {
       for (const std::int64_t n : {1, 15, 16, 31, 32, 33, 64, 100, 352, 2112}) {
-        if (n > 1000 && k != 2080) continue;  // of which threads share the columns
+        if (n > 1000 && k != 2080) continue;  // one such product has work for threads
         // Rows and columns of the matrix are dense, or have room beside them.
         const Tensor x = random({3, k}, dtype), spread = random({3, 2 * k}, dtype);
         const Tensor w = slice(random({k, n + 5}, dtype), 1, 2, n + 2);
