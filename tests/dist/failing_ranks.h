@@ -1,4 +1,5 @@
-// What tests of ranks that fail share: the ways in which ranks step together, and what they throw.
+// The ways in which ranks step together, and the text of what a call throws, for tests of ranks
+// that fail.
 #pragma once
 
 #include <fmt/format.h>
@@ -36,7 +37,8 @@ inline std::vector<RankSetting> rank_settings(const optim::StepOptions& plain = 
   return out;
 }
 
-/// What fn() throws, in words, which begin with "no Error" if it is none; empty: nothing.
+/// Returns the text of what fn() throws; empty if it throws nothing. For another exception than
+/// Error, the text begins with "no Error".
 template <class Fn>
 std::string thrown_by(const Fn& fn) {
   try {

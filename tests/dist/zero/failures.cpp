@@ -1,4 +1,4 @@
-// What fails with sharded gradients: on all ranks, and without an end that nobody comes to.
+// Failures with sharded gradients reach all ranks, and no rank waits for one that has failed.
 #include <chrono>
 
 #include "dist/failing_ranks.h"
@@ -254,7 +254,7 @@ TEST_CASE("[S40][S43] zero 2: ranks that make other micro-steps are refused on e
 }
 
 TEST_CASE("[S40][S42] ranks: a cycle that one rank alone drops is named on every rank", "[host]") {
-  const Warnings quiet;  // of zero_grad() in mid-cycle
+  const Warnings quiet;  // zero_grad() warns in mid-cycle
   const SmallBuckets buckets(200);
   struct End {
     std::string error, then;
