@@ -38,6 +38,11 @@ firn_module(train
   SOURCES include/firn/train src/train include/firn/metrics src/metrics include/firn/profile.h src/profile
     include/firn/environment.h src/environment)
 
+# Language models: their files.
+firn_module(lm
+  LINKS core io
+  SOURCES include/firn/lm src/lm)
+
 # Ranks: threads of a process as a group, data-parallel training, layers and pipelines that ranks share.
 firn_module(dist
   LINKS core

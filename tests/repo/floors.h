@@ -89,6 +89,8 @@ inline const std::vector<Part> kParts = {
                   core_and({})},
     {"data",      {"include/firn/data/", "src/data/"},
                   core_and({"io"})},
+    {"lm",        {"include/firn/lm/", "src/lm/"},
+                  core_and({"io"})},
     {"metrics",   {"include/firn/metrics/", "src/metrics/"},
                   core_and({"io"})},
     {"profile",   {"include/firn/profile.h", "src/profile/"},
@@ -100,7 +102,7 @@ inline const std::vector<Part> kParts = {
 
     // What is of no module.
     {"roof",      {"include/firn/firn.h", "include/firn/deprecated.h"},
-                  {"core_roof", "optim", "linalg", "dist", "parallel", "io", "data", "onnx", "metrics", "profile", "environment", "train"}},
+                  {"core_roof", "optim", "linalg", "dist", "parallel", "io", "data", "onnx", "metrics", "profile", "environment", "train", "lm"}},
     {"tools",     {"src/tools/"},
                   {"base", "base_src", "runtime", "roof"}},
 };
