@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "io/file/file_tensor.h"
 #include "io/shard_index.h"
-#include "tensor/impl.h"
 
 namespace firn::io::detail {
 namespace {
@@ -115,16 +115,7 @@ Tensor TensorFile::read(const Entry& e) const {
   if (!e.foreign.empty())
     file_.fail(fmt::format("{} {}", quoted_for_message(e.name), e.foreign),
                "its other tensors can be read by name (SafetensorsFile), or into a module");
-  const std::uint64_t begin = data_ + e.begin;
-  Tensor t;
-  if (map_ && begin % size_of(e.dtype) == 0 && e.end > e.begin) {
-    t = Tensor(Ref<TensorImpl>(new TensorImpl(Storage::part_of(map_, begin, e.end - e.begin),
-                                              e.shape, contiguous_strides(e.shape), 0, e.dtype)));
-  } else {
-    t = empty(e.shape, e.dtype, Device::cpu());
-    require_memory("SafetensorsFile", t);
-    file_.read_at(begin, t.mutable_view().data, t.bytes());
-  }
+  Tensor t = file_tensor("SafetensorsFile", file_, map_, data_ + e.begin, e.shape, e.dtype);
   if (e.dtype == boolean) check_booleans(e, t);
   return t;
 }
