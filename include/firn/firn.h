@@ -30,7 +30,7 @@
 #include "firn/io/run.h"
 #include "firn/io/safetensors.h"
 #include "firn/io/safetensors_file.h"
-#include "firn/lm/gguf_type.h"
+#include "firn/lm/gguf.h"
 #include "firn/metrics/classification.h"
 #include "firn/metrics/mean_loss.h"
 #include "firn/metrics/metric.h"

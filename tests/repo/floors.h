@@ -48,6 +48,8 @@ inline const std::vector<Part> kParts = {
                   {"base"}},
     {"linalg_kernels", {"kernels/linalg.h", "kernels/cpu/linalg/"},  // of the module linalg
                   {"base", "runtime", "math", "contracts", "cpu"}},
+    {"lm_kernels", {"include/firn/lm/gguf_type.h", "kernels/lm.h", "kernels/cpu/lm/"},  // of the module lm
+                  {"base", "runtime", "contracts", "cpu"}},
     {"contracts", {"kernels/*", "kernels/plan/", "kernels/sequence/", "kernels/settings/"},
                   {"base", "runtime", "math"}},
     {"cpu",       {"kernels/cpu/"},
@@ -90,7 +92,7 @@ inline const std::vector<Part> kParts = {
     {"data",      {"include/firn/data/", "src/data/"},
                   core_and({"io"})},
     {"lm",        {"include/firn/lm/", "src/lm/"},
-                  core_and({"io"})},
+                  core_and({"io", "lm_kernels"})},
     {"metrics",   {"include/firn/metrics/", "src/metrics/"},
                   core_and({"io"})},
     {"profile",   {"include/firn/profile.h", "src/profile/"},
