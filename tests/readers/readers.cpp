@@ -4,6 +4,8 @@
 
 #include "data/files/image_bytes.h"
 #include "firn/firn.h"
+#include "lm/gguf_writer.h"
+#include "lm/read_everything.h"
 
 namespace firn::test {
 namespace {
@@ -227,6 +229,30 @@ Reader npy_tokens() {
           }};
 }
 
+Reader gguf() {
+  GgufWriter w;
+  w.keys = {{"general.alignment", 4, little_endian(8, 4)},
+            {"a.text", 8, gguf_text("words")},
+            {"a.texts", 9, gguf_texts({"one", "two"})},
+            {"a.nested", 9, gguf_array(9, 1, gguf_array(7, 2, Bytes(2, '\1')))},
+            {"a.number", 10, little_endian(3, 8)}};
+  w.alignment = 8;
+  w.tensors = {{"w", {1, 2}, 0, Bytes(8, '\1')}, {"q", {32}, 2, Bytes(18, '\1')}};
+  GgufWriter large;
+  large.tensors = {{"k", {256}, 12, Bytes(144, '\1')}, {"h", {2}, 1, Bytes(4, '\1')}};
+  Reader reader{"gguf",
+                {w.bytes(), large.bytes()},
+                {"general.alignment", "split.count", Bytes(8, '\0'), Bytes(8, '\xff')},
+                [](const TempFolder& folder, const Bytes& input) {
+                  read_everything(lm::GgufFile(write_file(folder.file("x.gguf"), input)));
+                }};
+  reader.allowance = 1 << 15;  // a number of 4 bits becomes 4 bytes
+  for (std::uint64_t n = 0; n < 40; ++n) reader.tokens.push_back(little_endian(n, 4));
+  for (const int bit : {16, 31, 32, 55, 56, 61, 63})
+    reader.tokens.push_back(little_endian(std::uint64_t{1} << bit, 8));
+  return reader;
+}
+
 /// The input is a list of records' bodies, each behind its length as one byte, and behind a zero
 /// what the index lists. It becomes a set whose checksums are right, so that the rest is read.
 Bytes record_body() {  // u8 [2] and i32 []
@@ -343,7 +369,7 @@ const std::vector<Reader>& readers() {
   static const std::vector<Reader> all = [] {
     std::vector<Reader> list = {
         safetensors(), module_tensors(), shards(),     saved_run(), npy_array(), idx(),
-        csv(),         tokens(),         npy_tokens(), records()};
+        csv(),         tokens(),         npy_tokens(), records(),   gguf()};
     if (reads_png()) list.push_back(png());
     if (reads_jpeg()) list.push_back(jpeg());
     return list;
