@@ -226,14 +226,15 @@ std::string GgufFile::text(const std::string& key) const try {
 }
 FIRN_OUT_OF_MEMORY(kOp)
 
-bool GgufFile::flag(const std::string& key) const {
+bool GgufFile::flag(const std::string& key) const try {
   const GgufField& f = contents_->field(key);
   if (!detail::is_flag(f.type)) contents_->wrong_type(key, "BOOL");
   return contents_->number_at<bool>(f.begin);
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 std::int64_t GgufFile::integer(const std::string& key, std::int64_t least,
-                               std::int64_t most) const {
+                               std::int64_t most) const try {
   const GgufField& f = contents_->field(key);
   if (!detail::is_integer(f.type)) contents_->wrong_type(key, "a whole number");
   const std::int64_t value = contents_->integer_at(f, f.begin);
@@ -241,12 +242,14 @@ std::int64_t GgufFile::integer(const std::string& key, std::int64_t least,
     contents_->wrong_value(key, std::to_string(value), fmt::format("{} to {}", least, most));
   return value;
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
-double GgufFile::real(const std::string& key) const {
+double GgufFile::real(const std::string& key) const try {
   const GgufField& f = contents_->field(key);
   if (!detail::is_real(f.type)) contents_->wrong_type(key, "FLOAT32 or FLOAT64");
   return contents_->real_at(f, f.begin);
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 std::vector<std::string> GgufFile::texts(const std::string& key) const try {
   std::size_t at = contents_->field(key).begin;

@@ -1,13 +1,17 @@
 // Saving and loading, in which every allocation fails once.
+#include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "alloc_sweep/bytes.h"
 #include "alloc_sweep/sweep.h"
 #include "data/files.h"
 #include "firn/firn.h"
+#include "lm/gguf_writer.h"
 #include "support/catch.h"
 
 namespace firn::testing {
@@ -215,6 +219,42 @@ class ReadByName : public Work {
   std::vector<std::string> names_;
 };
 
+/// The metadata of a language model's file, a part of its map, and a tensor that is decoded.
+class ReadGguf : public Work {
+ public:
+  ReadGguf() {
+    test::GgufWriter w;
+    w.keys = {{"texts", 9, test::gguf_texts({std::string(40, 'a'), "b"})},
+              {"numbers", 9, test::gguf_array(4, 2, std::string(8, '\1'))}};
+    w.tensors = {{"plain", {2}, 0, std::string(8, '\1')}, {"q", {32}, 2, std::string(18, '\1')}};
+    test::write_file(path_, w.bytes());
+  }
+  void run() override {
+    const lm::GgufFile file(path_);
+    auto texts = file.texts("texts");
+    auto numbers = file.integers("numbers");
+    const Tensor plain = file.read("plain"), decoded = file.read("q", f16);
+    texts_ = std::move(texts);
+    numbers_ = std::move(numbers);
+    plain_ = plain;
+    decoded_ = decoded;
+  }
+  std::string kept() override { return made() + files_of(folder_); }
+  std::string made() override {
+    std::string all;
+    for (const Tensor& t : {plain_, decoded_}) all += t.defined() ? bytes_of(t) : "";
+    for (const std::string& text : texts_) all += text;
+    for (const std::int64_t number : numbers_) all += std::to_string(number);
+    return all;
+  }
+
+ private:
+  test::TempFolder folder_;
+  std::string path_ = folder_.file("model.gguf");
+  Tensor plain_, decoded_;
+  std::vector<std::string> texts_;
+  std::vector<std::int64_t> numbers_;
+};
 class Npy : public Work {
  public:
   Npy() { io::write_npy(path_, zeros({3})); }
@@ -277,6 +317,8 @@ TEST_CASE("alloc_sweep: loading a part of a model changes all of it or nothing",
 TEST_CASE("alloc_sweep: reading tensors by name, and arrays", "[host]") {
   CHECK(sweep(work<ReadByName>(), Fails::heap) > 10);
   sweep(work<ReadByName>(), Fails::blocks);
+  CHECK(sweep(work<ReadGguf>(), Fails::heap) > 10);
+  CHECK(sweep(work<ReadGguf>(), Fails::blocks) > 0);
   CHECK(sweep(work<Npy>(), Fails::heap) > 5);
   CHECK(sweep(work<Npy>(), Fails::blocks) > 1);
 }
