@@ -39,8 +39,8 @@ const char* to_string(GgufValueType type) noexcept;
 
 /// A key of a file's metadata, and the type of its value.
 struct GgufEntry {
-  std::string key;
-  GgufValueType type = GgufValueType::u8;
+  std::string key;                                 ///< name, such as "llama.block_count"
+  GgufValueType type = GgufValueType::u8;          ///< type of the value
   GgufValueType element_type = GgufValueType::u8;  ///< type of an array's elements; else `type`
   std::uint64_t count = 1;                         ///< number of an array's elements; else 1
 };
@@ -100,12 +100,12 @@ class GgufFile {
                        std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
   double real(const std::string& key) const;  ///< a FLOAT32 or FLOAT64
 
-  /// The elements of an array of STRING, of BOOL, of whole numbers of one width, and of FLOAT32 or
-  /// FLOAT64. No function returns arrays of arrays.
-  std::vector<std::string> texts(const std::string& key) const;
-  std::vector<bool> flags(const std::string& key) const;
-  std::vector<std::int64_t> integers(const std::string& key) const;
-  std::vector<double> reals(const std::string& key) const;
+  // The elements of arrays. No function returns arrays of arrays.
+
+  std::vector<std::string> texts(const std::string& key) const;      ///< STRING
+  std::vector<bool> flags(const std::string& key) const;             ///< BOOL
+  std::vector<std::int64_t> integers(const std::string& key) const;  ///< whole numbers of one width
+  std::vector<double> reals(const std::string& key) const;           ///< FLOAT32 or FLOAT64
 
   // Tensors. All but names() and contains() throw IoError if no tensor has this name.
 
