@@ -34,7 +34,7 @@ struct BlockFormat;
 /// y = d (q - 8); byte i has the elements i and i + 16.
 template <>
 struct BlockFormat<lm::GgufType::q4_0> {
-  static void decode(const std::uint8_t* block, float* y) {
+  static void decode(const std::uint8_t* __restrict block, float* __restrict y) {
     const float d = half_at(block);
     const std::uint8_t* const q = block + 2;
     for (int i = 0; i < 16; ++i) {
@@ -47,7 +47,7 @@ struct BlockFormat<lm::GgufType::q4_0> {
 /// y = d q + m; byte i has the elements i and i + 16.
 template <>
 struct BlockFormat<lm::GgufType::q4_1> {
-  static void decode(const std::uint8_t* block, float* y) {
+  static void decode(const std::uint8_t* __restrict block, float* __restrict y) {
     const float d = half_at(block), m = half_at(block + 2);
     const std::uint8_t* const q = block + 4;
     for (int i = 0; i < 16; ++i) {
@@ -60,7 +60,7 @@ struct BlockFormat<lm::GgufType::q4_1> {
 /// y = d q.
 template <>
 struct BlockFormat<lm::GgufType::q8_0> {
-  static void decode(const std::uint8_t* block, float* y) {
+  static void decode(const std::uint8_t* __restrict block, float* __restrict y) {
     const float d = half_at(block);
     const std::uint8_t* const q = block + 2;
     for (int i = 0; i < 32; ++i) y[i] = d * static_cast<float>(static_cast<std::int8_t>(q[i]));
@@ -70,7 +70,7 @@ struct BlockFormat<lm::GgufType::q8_0> {
 /// y = d s q - e m, with a scale s and a minimum m for each of 8 groups of 32 elements.
 template <>
 struct BlockFormat<lm::GgufType::q4_k> {
-  static void decode(const std::uint8_t* block, float* y) {
+  static void decode(const std::uint8_t* __restrict block, float* __restrict y) {
     const float d = half_at(block), e = half_at(block + 2);
     const std::uint8_t *const packed = block + 4, *q = block + 16;
     for (int pair = 0; pair < 4; ++pair, q += 32, y += 64) {
@@ -100,25 +100,28 @@ struct BlockFormat<lm::GgufType::q4_k> {
 /// first 128 bytes, the other 2 in the next 64.
 template <>
 struct BlockFormat<lm::GgufType::q6_k> {
-  static void decode(const std::uint8_t* block, float* y) {
+  static void decode(const std::uint8_t* __restrict block, float* __restrict y) {
     const std::uint8_t *ql = block, *qh = block + 128, *s = block + 192;
     const float d = half_at(block + 208);
-    for (int part = 0; part < 2; ++part, ql += 64, qh += 32, s += 8, y += 128) {
-      for (int i = 0; i < 32; ++i) {
-        const std::uint8_t* const scale = s + i / 16;
-        const int h = qh[i];
-        y[i] = value(d, scale[0], (ql[i] & 15) | (h & 3) << 4);
-        y[i + 32] = value(d, scale[2], (ql[i + 32] & 15) | (h >> 2 & 3) << 4);
-        y[i + 64] = value(d, scale[4], ql[i] >> 4 | (h >> 4 & 3) << 4);
-        y[i + 96] = value(d, scale[6], ql[i + 32] >> 4 | h >> 6 << 4);
+    for (int i = 0; i < 256; i += 128, ql += 64, qh += 32, s += 8, y += 128)
+      for (int g = 0; g < 2; ++g) {
+        const float a = d * scale(s[g]), b = d * scale(s[g + 2]), c = d * scale(s[g + 4]),
+                    e = d * scale(s[g + 6]);
+        for (int k = 16 * g; k < 16 * g + 16; ++k) {
+          const int h = qh[k];
+          y[k] = a * number((ql[k] & 15) | (h & 3) << 4);
+          y[k + 32] = b * number((ql[k + 32] & 15) | (h >> 2 & 3) << 4);
+          y[k + 64] = c * number(ql[k] >> 4 | (h >> 4 & 3) << 4);
+          y[k + 96] = e * number(ql[k + 32] >> 4 | h >> 6 << 4);
+        }
       }
-    }
   }
 
  private:
-  static float value(float d, std::uint8_t scale, int q) {
-    return d * static_cast<float>(static_cast<std::int8_t>(scale)) * static_cast<float>(q - 32);
+  static float scale(std::uint8_t byte) {
+    return static_cast<float>(static_cast<std::int8_t>(byte));
   }
+  static float number(int q) { return static_cast<float>(q - 32); }
 };
 
 }  // namespace firn::kernels::cpu::FIRN_ISA
