@@ -42,6 +42,15 @@ class JsonReader {
     } while (accept(','));
     expect('}');
   }
+  /// Calls on_item() for each item of a list; on_item must read it.
+  template <class OnItem>
+  void list(const OnItem& on_item) {
+    expect('[');
+    if (accept(']')) return;
+    do on_item();
+    while (accept(','));
+    expect(']');
+  }
   std::string_view string();
   /// Reads a whole number of at most 64 bits.
   std::uint64_t number();
@@ -63,6 +72,8 @@ class JsonReader {
   void check_distinct(std::vector<std::string_view>& names, const char* what) const;
   /// Returns the position at which the next value begins.
   std::size_t value_at();
+  /// Returns the first character of the next value; NUL at the end.
+  char peek();
   /// Returns the position of a text that is a part of this one.
   std::size_t place_of(std::string_view part) const {
     return static_cast<std::size_t>(part.data() - text_.data());
@@ -81,7 +92,6 @@ class JsonReader {
   void put_utf8(std::size_t& end, std::uint32_t code);
   char next();
   void skip_space();
-  char peek();
   bool accept(char c);
   void expect(char c);
 
