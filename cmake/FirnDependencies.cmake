@@ -55,6 +55,26 @@ foreach(_format PNG JPEG)
   endif()
 endforeach()
 
+# Regular expressions and Unicode, for tokenizers: libraries and headers directly, since Debian 12's packages have no
+# CMake file for them.
+macro(_firn_text_library package header library apt_name why)
+  set(FIRN_HAS_${package} OFF)
+  if("${package}" IN_LIST FIRN_PACKAGES)
+    find_path(${package}_INCLUDE_DIR ${header})
+    find_library(${package}_LIBRARY ${library})
+    mark_as_advanced(${package}_INCLUDE_DIR ${package}_LIBRARY)
+    if(NOT ${package}_INCLUDE_DIR OR NOT ${package}_LIBRARY)
+      message(FATAL_ERROR "firn needs ${package} (${why}). Install it: apt-get install ${apt_name}")
+    endif()
+    add_library(firn_${library} INTERFACE)
+    target_include_directories(firn_${library} SYSTEM INTERFACE ${${package}_INCLUDE_DIR})
+    target_link_libraries(firn_${library} INTERFACE ${${package}_LIBRARY})
+    _firn_package(${package} firn_${library})
+  endif()
+endmacro()
+_firn_text_library(PCRE2 pcre2.h pcre2-8 libpcre2-dev "regular expressions of tokenizers")
+_firn_text_library(UTF8PROC utf8proc.h utf8proc libutf8proc-dev "Unicode in tokenizers")
+
 # oneDNN: the library and header directly. Debian's CMake package asks for OpenCL as well, which the
 # CPU engine does not need.
 set(FIRN_HAS_ONEDNN OFF)

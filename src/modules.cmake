@@ -38,9 +38,10 @@ firn_module(train
   SOURCES include/firn/train src/train include/firn/metrics src/metrics include/firn/profile.h src/profile
     include/firn/environment.h src/environment)
 
-# Language models: their files, and the kernels of quantised weights.
+# Language models: their files, tokenizers, and the kernels of quantised weights.
 firn_module(lm
   LINKS core io
+  PACKAGES PCRE2 UTF8PROC
   SOURCES include/firn/lm src/lm kernels/lm.h kernels/cpu/lm)
 
 # Ranks: threads of a process as a group, data-parallel training, layers and pipelines that ranks share.

@@ -10,7 +10,7 @@ command -v make >/dev/null || skip "no make"
 command -v dpkg-query >/dev/null || skip "not a Debian or Ubuntu system"
 [[ -f /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ||
   -f $source/data/fashion-mnist/train-images-idx3-ubyte.gz ]] || skip "no FashionMNIST here"
-for package in libeigen3-dev libfmt-dev zlib1g-dev catch2 libcli11-dev nlohmann-json3-dev; do
+for package in libeigen3-dev libfmt-dev zlib1g-dev libpcre2-dev libutf8proc-dev catch2 libcli11-dev nlohmann-json3-dev; do
   dpkg-query -W "$package" >/dev/null 2>&1 || skip "package $package is not installed"
 done
 

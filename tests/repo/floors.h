@@ -142,6 +142,8 @@ inline const std::vector<Foreign> kForeign = {
     {"dlfcn.h",  {"kernels/settings/open_library.h"}},
     {"zlib.h",   {"src/data/", "src/environment/libraries.cpp", "src/io/"}},
     {"libdeflate.h", {"src/environment/libraries.cpp", "src/io/"}},
+    {"pcre2.h",  {"src/lm/"}},
+    {"utf8proc.h", {"src/lm/"}},
     {"png.h",    {"src/data/files/", "src/environment/libraries.cpp"}},
     {"jpeglib.h", {"src/data/files/", "src/environment/libraries.cpp"}},
     {"jerror.h", {"src/data/files/"}},

@@ -22,7 +22,7 @@ fresh() {
   sed "s|/usr/share/datasets|$work/datasets|" "$source_script" >"$work/tree/scripts/setup"
   : >"$work/installed"
   : >"$work/calls"
-  printf '%s\n' g++ cmake ninja-build libeigen3-dev libfmt-dev zlib1g-dev libdnnl-dev libdeflate-dev libpng-dev libjpeg-dev libcli11-dev \
+  printf '%s\n' g++ cmake ninja-build libeigen3-dev libfmt-dev zlib1g-dev libpcre2-dev libutf8proc-dev libdnnl-dev libdeflate-dev libpng-dev libjpeg-dev libcli11-dev \
     doxygen python3-sphinx python3-myst-parser furo nlohmann-json3-dev libssl-dev catch2 ccache clang libclang-rt-dev pkg-config python3 dataset-fashion-mnist curl >"$work/known"
   local tool
   for tool in bash env cat cut dirname find grep head mkdir mv rm sed sha256sum sort chmod; do
@@ -70,7 +70,7 @@ fresh
 setup build
 expect_equal 0 "$status" "build: $said"
 expect_equal "update;install --no-install-recommends g++ cmake ninja-build libeigen3-dev libfmt-dev \
-zlib1g-dev libdnnl-dev libdeflate-dev libpng-dev libjpeg-dev ccache;" "$(calls)" "build asks for these and no others"
+zlib1g-dev libpcre2-dev libutf8proc-dev libdnnl-dev libdeflate-dev libpng-dev libjpeg-dev ccache;" "$(calls)" "build asks for these and no others"
 expect "apt-get install --no-install-recommends g++ cmake" "$said" "build says what it installs"
 
 : >"$work/calls"
