@@ -31,6 +31,8 @@
 #include "firn/io/safetensors.h"
 #include "firn/io/safetensors_file.h"
 #include "firn/lm/gguf.h"
+#include "firn/lm/tokenizer.h"
+#include "firn/lm/train_bpe.h"
 #include "firn/metrics/classification.h"
 #include "firn/metrics/mean_loss.h"
 #include "firn/metrics/metric.h"
