@@ -370,6 +370,7 @@ const std::vector<Reader>& readers() {
     std::vector<Reader> list = {
         safetensors(), module_tensors(), shards(),     saved_run(), npy_array(), idx(),
         csv(),         tokens(),         npy_tokens(), records(),   gguf()};
+    for (Reader& reader : tokenizer_readers()) list.push_back(std::move(reader));
     if (reads_png()) list.push_back(png());
     if (reads_jpeg()) list.push_back(jpeg());
     return list;

@@ -26,4 +26,7 @@ struct Reader {
 
 const std::vector<Reader>& readers();
 
+/// Those of language models' tokenizers, which are in readers() too.
+std::vector<Reader> tokenizer_readers();
+
 }  // namespace firn::test
