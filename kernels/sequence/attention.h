@@ -37,6 +37,8 @@ struct AttentionGrads {
 struct RopeArgs {
   std::int64_t offset = 0;  ///< position of row 0, without positions
   double theta = 10000;
+  /// The angle of each pair from one position to the next, on the device; null: those of theta.
+  const double* frequencies = nullptr;
   bool interleaved = false;  ///< true for pairs (2i, 2i+1), else (i, i + d/2)
   bool inverse = false;      ///< rotates backwards
 };

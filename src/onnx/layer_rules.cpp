@@ -108,21 +108,33 @@ void attention(Emit& e) {
 
 // ---- Rotary positions ----
 
+/// Returns the positions in f64, with an axis of 1 for the pairs.
+std::string positions(Emit& e, std::int64_t n) {
+  if (!e.has_tensor("positions")) {
+    const Tensor rows = firn::arange(n).to(f64) + static_cast<double>(e.integer("offset"));
+    return e.graph.initializer("positions", rows.reshape({n, 1}));
+  }
+  const std::string at = e.cast(e.tensor("positions"), f64);
+  const bool by_batch = e.tensor_value("positions").shape.size() == 2;
+  return e.unsqueeze(at, by_batch && e.rank() == 4 ? Integers{1, 3} : Integers{by_batch ? 2 : 1});
+}
+
 /// Returns cosines and sines of the angles, broadcastable to x's pairs [..., n, d/2].
 std::array<std::string, 2> turns(Emit& e, std::int64_t pairs) {
   std::vector<double> frequencies;
   for (std::int64_t i = 0; i < pairs; ++i)
     frequencies.push_back(math::rope_frequency(e.number("theta"), i, pairs));
-  if (e.has_tensor("positions")) {
-    std::string at = e.cast(e.tensor("positions"), f64);
-    const bool by_batch = e.tensor_value("positions").shape.size() == 2;
-    at = e.unsqueeze(at, by_batch && e.rank() == 4 ? Integers{1, 3} : Integers{by_batch ? 2 : 1});
+  const std::int64_t n = e.size(-2);
+  const bool given = e.has_tensor("frequencies");
+  if (e.has_tensor("positions") || given) {
+    const std::string at = positions(e, n);
     const std::string frequency =
-        e.graph.initializer("frequencies", firn::tensor(frequencies, {pairs}, Device::cpu()));
+        given
+            ? e.tensor("frequencies")
+            : e.graph.initializer("frequencies", firn::tensor(frequencies, {pairs}, Device::cpu()));
     const std::string angles = e("Mul", {at, frequency});
     return {e.cast(e("Cos", {angles}), e.dtype), e.cast(e("Sin", {angles}), e.dtype)};
   }
-  const std::int64_t n = e.size(-2);
   std::vector<double> cosines, sines;
   for (std::int64_t row = 0; row < n; ++row) {
     for (const double f : frequencies) {

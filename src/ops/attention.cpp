@@ -165,6 +165,22 @@ ConstView positions_view(const Tensor& positions) {
   return v;
 }
 
+/// The frequencies of rope(x) in memory of stride 1, or undefined.
+Tensor frequencies_of(const RopeOptions& options, const Tensor& x) {
+  const Tensor& given = options.frequencies;
+  if (!given.defined()) return given;
+  FIRN_CHECK(given.dtype() == f64 && given.shape() == Shape{x.size(-1) / 2}, "rope",
+             "frequencies are f64 [d/2]: one angle for each pair", "frequencies {} for x {}",
+             describe(given), describe(x));
+  FIRN_CHECK(given.device() == x.device(), "rope", "move them: frequencies.to(x.device())",
+             "devices differ: frequencies {} and x {}", describe(given), describe(x));
+  const NoGrad guard;
+  return contiguous(given);
+}
+const double* numbers_of(const Tensor& frequencies) {
+  return frequencies.defined() ? frequencies.view().as<double>() : nullptr;
+}
+
 /// The gradients of q, k, v and the bias. One kernel call cannot write the gradient of a tensor
 /// that is an input several times. Its gradients are computed separately in the compute dtype, and
 /// their sum is added.
@@ -317,8 +333,11 @@ Tensor rope(const Tensor& x, const RopeOptions& options) try {
   } else {
     checked_sum("rope", options.offset, n);
   }
-  kernels::RopeArgs args{
-      .offset = options.offset, .theta = options.theta, .interleaved = options.interleaved};
+  const Tensor frequencies = frequencies_of(options, x);
+  kernels::RopeArgs args{.offset = options.offset,
+                         .theta = options.theta,
+                         .frequencies = numbers_of(frequencies),
+                         .interleaved = options.interleaved};
   const Tensor y =
       x.rank() == 4 ? empty_in_order_of(x, d) : empty(x.shape(), x.dtype(), x.device());
   kernels::rope(as_heads(x.view()), positions_view(positions), args, as_heads(y.mutable_view()), 0,
@@ -327,13 +346,17 @@ Tensor rope(const Tensor& x, const RopeOptions& options) try {
     autograd::attributes("rope", {{"offset", args.offset},
                                   {"theta", args.theta},
                                   {"interleaved", args.interleaved},
-                                  {"positions", &positions}});
+                                  {"positions", &positions},
+                                  {"frequencies", &frequencies}});
   args.inverse = true;
-  return record("rope", y, {&x}, {Saved::other(positions)}, [args](Backward& b) {
-    const auto [dx, beta] = b.sink(0);
-    kernels::rope(as_heads(b.grad().view()), positions_view(b.saved(0)), args,
-                  as_heads(dx.mutable_view()), beta, b.stream());
-  });
+  return record("rope", y, {&x}, {Saved::other(positions), Saved::other(frequencies)},
+                [args](Backward& b) {
+                  kernels::RopeArgs again = args;
+                  again.frequencies = numbers_of(b.saved(1));
+                  const auto [dx, beta] = b.sink(0);
+                  kernels::rope(as_heads(b.grad().view()), positions_view(b.saved(0)), again,
+                                as_heads(dx.mutable_view()), beta, b.stream());
+                });
 }
 FIRN_OUT_OF_MEMORY("rope")
 

@@ -74,6 +74,28 @@ TEST_CASE("rope: positions of each sequence, and far ones without a loss of digi
   }
 }
 
+TEST_CASE("rope: given frequencies turn the pairs, forwards and back") {
+  const Shape shape = {2, 2, 3, 8};
+  Rng rng(6);
+  const auto x = rng.uniforms(shape.product(), -2, 2);
+  for (const bool interleaved : {false, true}) {
+    const Tensor same =
+        make({1, std::pow(50., -0.25), std::pow(50., -0.5), std::pow(50., -0.75)}, {4}, f64);
+    const Tensor t = make(x, shape, f64).set_requires_grad();
+    const Tensor y = rope(t, {.offset = 3, .frequencies = same, .interleaved = interleaved});
+    expect_close("value", values_of(y), turned(x, shape, {3, 4, 5}, 50, interleaved), 1e-13);
+    backward(y, {.initial_gradient = make(x, shape, f64)});
+    expect_close("gradient", values_of(t.grad()), turned(x, shape, {-3, -4, -5}, 50, interleaved),
+                 1e-13);
+    // Half of the angle at twice the position; the frequencies are a view with a stride.
+    const Tensor halves = stack({same * 0.5, same}, 1).slice(1, 0, 1).squeeze(1);
+    const Tensor z = rope(t, {.positions = make({6, 8, 10}, {3}, i64),
+                              .frequencies = halves,
+                              .interleaved = interleaved});
+    expect_close("halves", values_of(z), values_of(y), 1e-13);
+  }
+}
+
 TEST_CASE("rope: products depend on the distance alone, and gradients add up") {
   const Tensor q = make({1, 2, -1, 0.5}, {1, 1, 1, 4}), k = make({0.3, -2, 1, 1}, {1, 1, 1, 4});
   const auto product = [&](std::int64_t i, std::int64_t j) {
@@ -113,6 +135,8 @@ TEST_CASE("rope: what does not fit is refused, with the values") {
   refused([&] { rope(x, {.positions = zeros({3, 5}, i64)}); }, "positions [3, 5]");
   refused([&] { rope(x, {.positions = zeros({5})}); }, "index is i64 or i32");
   refused([&] { rope(x, {.positions = zeros({5}, i64), .offset = 1}); }, "offset = 1");
+  refused([&] { rope(x, {.frequencies = zeros({3})}); }, "frequencies are f64 [d/2]");
+  refused([&] { rope(x, {.frequencies = zeros({4}, f64)}); }, "frequencies [4] f64");
   refused([&] { rope(x, {.offset = std::numeric_limits<std::int64_t>::max()}); }, "64 bits");
 }
 

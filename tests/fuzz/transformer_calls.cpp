@@ -114,6 +114,8 @@ Results turned(Draw& d) {
   }
   if (d.chance(30)) options.offset = d.number("offset", -3, 100);
   if (d.chance(50)) options.theta = d.chance(50) ? 100 : d.real("theta");
+  if (d.chance(20) && x.rank() > 0)
+    options.frequencies = d.of({d.chance(95) ? x.size(-1) / 2 : 3}, d.chance(95) ? f64 : f32);
   return {rope(x, options)};
 }
 

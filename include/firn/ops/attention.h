@@ -71,7 +71,10 @@ struct RopeOptions {
   /// Undefined: offset, offset + 1, ...
   Tensor positions = {};
   std::int64_t offset = 0;  ///< position of the first row; unused with `positions`
-  double theta = 10000;     ///< base of the wavelengths
+  double theta = 10000;     ///< base of the wavelengths; unused with `frequencies`
+  /// [d/2], f64: the angle of each pair from one position to the next, as in scaled rotary
+  /// positions (Llama 3, YaRN). Undefined: theta^(-2i/d).
+  Tensor frequencies = {};
   /// Pairs of elements that are turned together. True: 2i and 2i + 1 (as in the paper); false: i
   /// and i + d/2 (as in GPT-NeoX and Llama).
   bool interleaved = false;
@@ -81,8 +84,8 @@ struct RopeOptions {
 /// of the row at position p is turned by the angle p theta^(-2i/d), so that products of queries and
 /// keys depend on the distance of their positions. Angles are computed in f64. The dtype stays,
 /// also under autocast; the gradient is turned back. If x is a transposed view [batch, n, heads,
-/// d], so is the result. Throws Error if d is odd, positions do not fit, or theta is not a finite
-/// number of 1 or more.
+/// d], so is the result. Throws Error if d is odd, positions or frequencies do not fit, or theta is
+/// not a finite number of 1 or more.
 Tensor rope(const Tensor& x, const RopeOptions& options = {});
 
 }  // namespace firn

@@ -23,7 +23,8 @@ void fill_table(const ConstView& positions, const RopeArgs& args, std::int64_t r
   if (runtime::dry_run()) return;
   auto* const frequency = frequencies.view().as<double>();
   for (std::int64_t i = 0; i < pairs; ++i)
-    frequency[i] = math::rope_frequency(args.theta, i, pairs);
+    frequency[i] =
+        args.frequencies ? args.frequencies[i] : math::rope_frequency(args.theta, i, pairs);
   parallel_for(rows, rows * pairs * 16, [&](std::int64_t row) {
     const std::int64_t position =
         positions.data
