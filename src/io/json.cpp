@@ -26,13 +26,10 @@ void JsonReader::check_distinct(std::vector<std::string_view>& names, const char
 
 std::vector<std::uint64_t> JsonReader::numbers(std::size_t most) {
   std::vector<std::uint64_t> out;
-  expect('[');
-  if (accept(']')) return out;
-  do {
+  list([&] {
     if (out.size() == most) fail(fmt::format("a list of more than {} numbers", most - 1));
     out.push_back(number());
-  } while (accept(','));
-  expect(']');
+  });
   return out;
 }
 
@@ -92,11 +89,7 @@ void JsonReader::skip_value(int depth) {
       object([&](std::string_view) { skip_value(depth + 1); });
       break;
     case '[':
-      expect('[');
-      if (accept(']')) break;
-      do skip_value(depth + 1);
-      while (accept(','));
-      expect(']');
+      list([&] { skip_value(depth + 1); });
       break;
     default:
       skip_literal();

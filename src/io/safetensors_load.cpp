@@ -101,7 +101,7 @@ class Loader {
     const NoGrad guard;
     // Convert everything first: if memory runs out, nothing has been written.
     for (Pair& p : pairs_) {
-      const Tensor source = p.source ? p.source->read() : zeros(p.to.shape(), p.to.dtype());
+      const Tensor source = source_of(p);
       const Tensor converted = cast(source, p.to.dtype());
       check_values_fit(files_.path(), p.name, source, converted);
       p.from = to_device(converted, p.to.device());
@@ -137,6 +137,16 @@ class Loader {
 
   std::string name_in_file(const Item& item) const { return std::string(item.entry->name); }
   bool takes_part(const std::string& name) const { return !options_.only || options_.only(name); }
+  /// Returns true if the file has the matrix `t` with its axes in the other order.
+  bool transposed(const std::string& name, const Tensor& t) const {
+    return options_.transposed && t.rank() == 2 && options_.transposed(name);
+  }
+  /// Returns the tensor of the file in the module's order of axes.
+  Tensor source_of(const Pair& p) const {
+    if (!p.source) return zeros(p.to.shape(), p.to.dtype());
+    const Tensor read = p.source->read();
+    return transposed(p.name, p.to) ? transpose(read, 0, 1) : read;
+  }
 
   /// Maps the file's tensors to their names in the module.
   void name_sources() {
@@ -190,9 +200,10 @@ class Loader {
     const Entry& e = *source.item->entry;
     if (!e.foreign.empty()) {
       report.mismatched.push_back({name, e.foreign});
-    } else if (e.shape != t.tensor.shape()) {
-      report.mismatched.push_back(
-          {name, fmt::format("is {}, the module's is {}", e.shape, t.tensor.shape())});
+    } else if (const Shape shape = transposed(name, t.tensor) ? transpose(t.tensor, 0, 1).shape()
+                                                              : t.tensor.shape();
+               e.shape != shape) {
+      report.mismatched.push_back({name, fmt::format("is {}, the module's is {}", e.shape, shape)});
     } else if (is_floating(e.dtype) != is_floating(t.tensor.dtype())) {
       report.mismatched.push_back(
           {name, fmt::format("is {}, the module's is {}", e.dtype, t.tensor.dtype())});

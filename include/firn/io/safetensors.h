@@ -121,6 +121,9 @@ struct LoadOptions {
   /// Selects names of the module by returning true. The other names are neither missing nor
   /// unexpected.
   std::function<bool(const std::string&)> only = {};
+  /// Selects names of the module by returning true: the file has these matrices as [in, out] where
+  /// the module has [out, in], as GPT-2's.
+  std::function<bool(const std::string&)> transposed = {};
   /// Maps the file into memory: see ReadOptions::map.
   bool map = false;
 };
