@@ -125,6 +125,30 @@ Reader module_tensors() {
   return reader;
 }
 
+/// The config.json of a language model, of either kind.
+Reader language_model() {
+  lm::LlamaConfig llama;
+  llama.model_type = "qwen2";
+  llama.attention_bias = true;
+  llama.sliding_window = 5;
+  llama.rope = {.rope_type = "yarn", .factor = 4, .attention_factor = 1.5};
+  llama.ids = {.bos_token_id = 1, .eos_token_id = {2, 3}};
+  Reader reader{"config.json",
+                {llama.to_json(), lm::Gpt2Config{}.to_json()},
+                kJson,
+                [](const TempFolder& folder, const Bytes& input) {
+                  const std::string path = write_file(folder.file("config.json"), input);
+                  if (input.find("gpt2") != Bytes::npos)
+                    lm::Gpt2Config::from_file(path).check("test");
+                  else
+                    lm::LlamaConfig::from_file(path).check("test");
+                }};
+  for (const char* token : {"\"rope_type\"", "\"llama3\"", "\"linear\"", "\"rope_parameters\"",
+                            "\"layer_types\"", "\"full_attention\"", "\"n_embd\"", "true", "0.5"})
+    reader.tokens.emplace_back(token);
+  return reader;
+}
+
 Reader shards() {
   Reader reader{"index", {}, kJson, [](const TempFolder& folder, const Bytes& input) {
                   io::save_safetensors(folder.file("one.safetensors"), some_tensors());
@@ -369,7 +393,7 @@ const std::vector<Reader>& readers() {
   static const std::vector<Reader> all = [] {
     std::vector<Reader> list = {
         safetensors(), module_tensors(), shards(),     saved_run(), npy_array(), idx(),
-        csv(),         tokens(),         npy_tokens(), records(),   gguf()};
+        csv(),         tokens(),         npy_tokens(), records(),   gguf(), language_model()};
     for (Reader& reader : tokenizer_readers()) list.push_back(std::move(reader));
     if (reads_png()) list.push_back(png());
     if (reads_jpeg()) list.push_back(jpeg());

@@ -1,0 +1,288 @@
+#include "lm/config_file.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "firn/error.h"
+#include "io/file/input_file.h"
+#include "io/json.h"
+
+namespace firn::lm {
+namespace {
+
+constexpr std::uint64_t kLongestFile = 4 << 20;
+constexpr int kDeepest = 16;
+
+/// Keys of every model that say how it is stored, run, sampled from or named.
+constexpr std::string_view kNeutral[] = {
+    "architectures", "model_type",
+    // How it is stored and run.
+    "transformers_version", "torch_dtype", "dtype", "use_cache", "use_return_dict", "return_dict",
+    "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores",
+    "torchscript", "use_bfloat16", "attn_implementation", "chunk_size_feed_forward",
+    "transformers.js_config", "pretraining_tp", "n_ctx", "unsloth_version", "unsloth_fixed",
+    // How text is sampled.
+    "do_sample", "early_stopping", "max_length", "max_new_tokens", "min_length", "num_beams",
+    "num_beam_groups", "num_return_sequences", "diversity_penalty", "temperature", "top_k", "top_p",
+    "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens",
+    "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
+    "exponential_decay_length_penalty", "task_specific_params", "prefix", "sep_token_id",
+    "decoder_start_token_id", "keys_to_ignore_at_inference",
+    // What it is used for.
+    "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "tokenizer_class",
+    "is_llama_config"};
+
+bool neutral(std::string_view key) {
+  return key.starts_with('_') || key.starts_with("summary_") ||
+         std::find(std::begin(kNeutral), std::end(kNeutral), key) != std::end(kNeutral);
+}
+
+std::string file_of(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_directory(path, none) ? path + "/config.json" : path;
+}
+
+class Parser {
+ public:
+  Parser(const io::JsonSource& source, std::string& text) : json_(source, text), text_(text) {}
+
+  JsonValue whole() {
+    json_.begin_object();
+    JsonValue out = value(0);
+    json_.end("the object");
+    return out;
+  }
+
+ private:
+  JsonValue value(int depth) {
+    if (depth == kDeepest) json_.fail(fmt::format("is nested more than {} deep", kDeepest));
+    JsonValue out;
+    const std::size_t at = json_.value_at();
+    const char first = at < text_.size() ? text_[at] : '\0';
+    if (first == '{') {
+      out.kind = JsonValue::Kind::object;
+      std::vector<std::string_view> names;
+      json_.object([&](std::string_view name) {
+        json_.add(names, name);
+        out.members.emplace_back(name, value(depth + 1));
+      });
+      json_.check_distinct(names, "key");
+    } else if (first == '[') {
+      out.kind = JsonValue::Kind::list;
+      json_.list([&] { out.members.emplace_back("", value(depth + 1)); });
+    } else {
+      std::string_view scalar;
+      json_.scalar(scalar);
+      out.text = scalar;
+      out.kind = first == '"'                   ? JsonValue::Kind::text
+                 : first == 'n'                 ? JsonValue::Kind::null
+                 : first == 't' || first == 'f' ? JsonValue::Kind::boolean
+                                                : JsonValue::Kind::number;
+    }
+    return out;
+  }
+
+  io::JsonReader json_;
+  const std::string& text_;
+};
+
+JsonValue read(const char* op, const std::string& path) {
+  io::InputFile file(op, path);
+  if (file.bytes() > kLongestFile)
+    file.fail(
+        fmt::format("has {} bytes; a config.json has at most {}", file.bytes(), kLongestFile));
+  std::string text(file.bytes(), '\0');
+  file.read_all(text.data(), text.size());
+  if (const auto first = text.find_first_not_of(" \t\r\n"); first != std::string::npos)
+    text.erase(0, first);
+  const io::JsonSource source{op, path, "config", "this is not a config.json, or it is damaged"};
+  return Parser(source, text).whole();
+}
+
+}  // namespace
+
+std::string JsonValue::shown() const {
+  switch (kind) {
+    case Kind::null:
+      return "null";
+    case Kind::text:
+      return io::quoted_for_message(text);
+    case Kind::list:
+      return fmt::format("a list of {}", members.size());
+    case Kind::object:
+      return fmt::format("an object of {} keys", members.size());
+    default:
+      return text.size() > 40 ? text.substr(0, 40) + "..." : text;
+  }
+}
+
+ConfigFile::ConfigFile(const char* op, const std::string& path)
+    : ConfigFile(op, file_of(path), {}, read(op, file_of(path))) {}
+
+ConfigFile::ConfigFile(const char* op, std::string path, std::string prefix, JsonValue value)
+    : op_(op),
+      path_(std::move(path)),
+      prefix_(std::move(prefix)),
+      value_(std::move(value)),
+      read_(value_.members.size(), false) {}
+
+void ConfigFile::fail(const std::string& what, const std::string& hint) const {
+  throw IoError(op_, path_, what, hint);
+}
+
+void ConfigFile::refuse(std::string_view key, const std::string& what,
+                        const std::string& hint) const {
+  const JsonValue* const value = find(key);
+  fail(fmt::format("{} is {}; {}", io::name_for_message(prefix_ + std::string(key)),
+                   value ? value->shown() : "missing", what),
+       hint);
+}
+
+void ConfigFile::refuse_kind(std::string_view key, const JsonValue& value,
+                             const char* expected) const {
+  fail(fmt::format("{} is {}, not {}", io::name_for_message(prefix_ + std::string(key)),
+                   value.shown(), expected),
+       "the file is not one that transformers writes");
+}
+
+const JsonValue* ConfigFile::find(std::string_view key) const {
+  for (const auto& [name, value] : value_.members)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+const JsonValue* ConfigFile::take(std::string_view key) {
+  const JsonValue* const value = find(key);
+  if (value)
+    for (std::size_t i = 0; i < value_.members.size(); ++i)
+      if (&value_.members[i].second == value) read_[i] = true;
+  return value;
+}
+
+std::int64_t ConfigFile::integer_of(std::string_view key, const JsonValue& value,
+                                    Range range) const {
+  std::int64_t n = 0;
+  const char* const end = value.text.data() + value.text.size();
+  const bool number = value.kind == JsonValue::Kind::number;
+  const auto [at, error] = std::from_chars(value.text.data(), end, n);
+  if (!number || at != end || (error != std::errc() && error != std::errc::result_out_of_range))
+    refuse_kind(key, value, "a whole number");
+  if (error != std::errc() || n < range.least || n > range.most)
+    fail(fmt::format("{} is {}, which is not in [{}, {}]",
+                     io::name_for_message(prefix_ + std::string(key)), value.shown(), range.least,
+                     range.most),
+         "the file is damaged, or of a model that firn cannot hold");
+  return n;
+}
+
+std::int64_t ConfigFile::integer(std::string_view key, Range range,
+                                 std::optional<std::int64_t> without) {
+  const JsonValue* const value = take(key);
+  if (value && !(value->kind == JsonValue::Kind::null && without))
+    return integer_of(key, *value, range);
+  if (!without) refuse(key, "the size of the model depends on it", "take it from the model's page");
+  return *without;
+}
+
+std::optional<std::int64_t> ConfigFile::optional_integer(std::string_view key, Range range) {
+  const JsonValue* const value = take(key);
+  if (!value || value->kind == JsonValue::Kind::null) return std::nullopt;
+  return integer_of(key, *value, range);
+}
+
+std::vector<std::int64_t> ConfigFile::integers(std::string_view key, Range range) {
+  const JsonValue* const value = take(key);
+  std::vector<std::int64_t> out;
+  if (!value || value->kind == JsonValue::Kind::null) return out;
+  if (value->kind != JsonValue::Kind::list) return {integer_of(key, *value, range)};
+  for (const auto& item : value->members) out.push_back(integer_of(key, item.second, range));
+  return out;
+}
+
+double ConfigFile::number_of(std::string_view key, const JsonValue& value) const {
+  double number = 0;
+  const char* const end = value.text.data() + value.text.size();
+  const auto [at, error] = std::from_chars(value.text.data(), end, number);
+  if (value.kind != JsonValue::Kind::number || at != end || error != std::errc() ||
+      !std::isfinite(number))
+    refuse_kind(key, value, "a number that a double holds");
+  return number;
+}
+
+std::optional<double> ConfigFile::optional_number(std::string_view key) {
+  const JsonValue* const value = take(key);
+  if (!value || value->kind == JsonValue::Kind::null) return std::nullopt;
+  return number_of(key, *value);
+}
+
+double ConfigFile::number(std::string_view key, double without) {
+  return optional_number(key).value_or(without);
+}
+
+bool ConfigFile::flag(std::string_view key, bool without) {
+  const JsonValue* const value = take(key);
+  if (!value || value->kind == JsonValue::Kind::null) return without;
+  if (value->kind != JsonValue::Kind::boolean) refuse_kind(key, *value, "true or false");
+  return value->text == "true";
+}
+
+std::string ConfigFile::text(std::string_view key, std::string_view without) {
+  const JsonValue* const value = take(key);
+  if (!value || value->kind == JsonValue::Kind::null) return std::string(without);
+  if (value->kind != JsonValue::Kind::text) refuse_kind(key, *value, "a text");
+  return value->text;
+}
+
+std::vector<std::string> ConfigFile::texts(std::string_view key) {
+  const JsonValue* const value = take(key);
+  std::vector<std::string> out;
+  if (!value || value->kind == JsonValue::Kind::null) return out;
+  if (value->kind != JsonValue::Kind::list) refuse_kind(key, *value, "a list of texts");
+  for (const auto& item : value->members) {
+    if (item.second.kind != JsonValue::Kind::text) refuse_kind(key, item.second, "a list of texts");
+    out.push_back(item.second.text);
+  }
+  return out;
+}
+
+std::optional<ConfigFile> ConfigFile::object(std::string_view key) {
+  const JsonValue* const value = take(key);
+  if (!value || value->kind == JsonValue::Kind::null) return std::nullopt;
+  if (value->kind != JsonValue::Kind::object) refuse_kind(key, *value, "an object");
+  return ConfigFile(op_, path_, prefix_ + std::string(key) + ".", *value);
+}
+
+void ConfigFile::require_one_of(std::string_view key, std::string_view without,
+                                std::initializer_list<std::string_view> values, const char* hint) {
+  const std::string value = text(key, without);
+  if (std::find(values.begin(), values.end(), value) != values.end()) return;
+  std::string all;
+  for (const std::string_view v : values)
+    all += fmt::format("{}\"{}\"", all.empty() ? "" : ", ", v);
+  refuse(key, "firn has " + all, hint);
+}
+
+void ConfigFile::refuse_flag(std::string_view key, const char* hint) {
+  if (flag(key, false)) refuse(key, "firn has nothing for it", hint);
+}
+
+void ConfigFile::ignore(std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) take(key);
+}
+
+void ConfigFile::finish() const {
+  for (std::size_t i = 0; i < read_.size(); ++i) {
+    const std::string& key = value_.members[i].first;
+    if (read_[i] || (prefix_.empty() && neutral(key))) continue;
+    refuse(key, "firn does not know this key, which may change what the model computes",
+           "remove it from the file if it changes nothing");
+  }
+}
+
+}  // namespace firn::lm
