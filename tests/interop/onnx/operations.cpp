@@ -407,6 +407,7 @@ OnnxModel convolutions() {
 
 Tensors attentions(const Tensors& in) {
   const Tensor &q = in[0], &k = in[1], &v = in[2], &lengths = in[3], &mask = in[4];
+  const Tensor frequencies = arange(q.size(-1) / 2).to(f64) * 0.3;
   const Tensor band = ge(arange(6).reshape({1, 6}), arange(5).reshape({5, 1}));
   return {attention(q, k, v),
           attention(q, k, v, {.causal = true}),
@@ -426,7 +427,9 @@ Tensors attentions(const Tensors& in) {
           rope(select(q, 1, 0)),
           rope(q, {.positions = in[5]}),
           rope(q, {.positions = arange(5) * 7, .interleaved = true}),
-          rope(select(q, 1, 0), {.positions = in[5]})};
+          rope(select(q, 1, 0), {.positions = in[5]}),
+          rope(q, {.offset = 2, .frequencies = frequencies}),
+          rope(q, {.positions = in[5], .frequencies = frequencies, .interleaved = true})};
 }
 
 /// Writes in place, and copies into buffers.
