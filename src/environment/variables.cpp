@@ -84,6 +84,7 @@ constexpr std::array kKnown = {
     Known{"FIRN_SWEEP_AT"},
     Known{"FIRN_TENSORBOARD_VENV"},
     Known{"FIRN_TEST_DEVICE"},
+    Known{"FIRN_TRANSFORMERS_VENV"},
 };
 
 /// Variables of other programs that change threads, devices or instruction sets.

@@ -1,4 +1,4 @@
-// What both configurations share, and GPT-2's.
+// Gpt2Config, and parts that both configurations share.
 #include "firn/lm/config.h"
 
 #include <fmt/format.h>

@@ -21,12 +21,12 @@ constexpr int kDeepest = 16;
 /// Keys of every model that say how it is stored, run, sampled from or named.
 constexpr std::string_view kNeutral[] = {
     "architectures", "model_type",
-    // How it is stored and run.
+    // Keys of its storage and of running it.
     "transformers_version", "torch_dtype", "dtype", "use_cache", "use_return_dict", "return_dict",
     "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores",
     "torchscript", "use_bfloat16", "attn_implementation", "chunk_size_feed_forward",
     "transformers.js_config", "pretraining_tp", "n_ctx", "unsloth_version", "unsloth_fixed",
-    // How text is sampled.
+    // Keys of sampling text.
     "do_sample", "early_stopping", "max_length", "max_new_tokens", "min_length", "num_beams",
     "num_beam_groups", "num_return_sequences", "diversity_penalty", "temperature", "top_k", "top_p",
     "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
@@ -34,7 +34,7 @@ constexpr std::string_view kNeutral[] = {
     "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
     "exponential_decay_length_penalty", "task_specific_params", "prefix", "sep_token_id",
     "decoder_start_token_id", "keys_to_ignore_at_inference",
-    // What it is used for.
+    // Keys of its use.
     "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "tokenizer_class",
     "is_llama_config"};
 
@@ -278,8 +278,8 @@ void ConfigFile::ignore(std::initializer_list<std::string_view> keys) {
 
 void ConfigFile::finish() const {
   for (std::size_t i = 0; i < read_.size(); ++i) {
-    const std::string& key = value_.members[i].first;
-    if (read_[i] || (prefix_.empty() && neutral(key))) continue;
+    const auto& [key, value] = value_.members[i];
+    if (read_[i] || value.empty() || (prefix_.empty() && neutral(key))) continue;
     refuse(key, "firn does not know this key, which may change what the model computes",
            "remove it from the file if it changes nothing");
   }

@@ -16,8 +16,12 @@ struct JsonValue {
   enum class Kind : std::uint8_t { null, boolean, number, text, list, object };
   Kind kind = Kind::null;
   std::string text;  ///< the decoded text, or the number, true or false as written
-  std::vector<std::pair<std::string, JsonValue>> members;  ///< of a list: without names
+  std::vector<std::pair<std::string, JsonValue>> members;  ///< items of a list have no name
 
+  /// Returns true for null, and for a list or an object of nothing.
+  bool empty() const {
+    return kind == Kind::null || (text.empty() && members.empty() && kind != Kind::text);
+  }
   /// Returns the value for a message: short, in the form of JSON.
   std::string shown() const;
 };
@@ -63,7 +67,8 @@ class ConfigFile {
                            const std::string& hint) const;
   /// Throws IoError with this text.
   [[noreturn]] void fail(const std::string& what, const std::string& hint) const;
-  /// Throws if a key was not read, and is none of those that change no computation in any model.
+  /// Throws if a key was not read, has a value, and is none of those that change no computation in
+  /// any model.
   void finish() const;
 
  private:

@@ -99,6 +99,7 @@ void load_weights(const std::string& folder, nn::Module& model, const Names& nam
     return whole ? name : names.prefix + name;
   };
   options.only = [](const std::string& name) { return !name.ends_with("inv_freq"); };
+  options.map = true;  // else all of the file would be in memory beside the model
   options.transposed = [&](const std::string& name) {
     return ends_with_one_of(name, names.transposed);
   };

@@ -56,7 +56,7 @@ TEST_CASE("LlamaConfig: the names and defaults of transformers") {
     "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": [2, 3],
     "pad_token_id": null, "torch_dtype": "bfloat16", "use_cache": true, "rope_scaling": null,
     "pretraining_tp": 1, "id2label": {"0": "A"}, "attention_bias": false, "tie_word_embeddings": true,
-    "is_llama_config": true, "rope_interleaved": false, "transformers.js_config": {"a": [1]},
+    "is_llama_config": true, "pruned_heads": {}, "logit_scale": null, "rope_interleaved": false, "transformers.js_config": {"a": [1]},
     "initializer_range": 0.041666666666666664, "transformers_version": "4.42.3")");
   CHECK(c.vocab_size == 32);
   CHECK(c.key_value_heads() == 4);

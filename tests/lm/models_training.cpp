@@ -1,4 +1,4 @@
-// What holds for every language model: all parameters get a gradient, losses of parts, masks and
+// Every language model: all parameters get a gradient, losses of parts, masks and
 // positions, dtypes, recomputation.
 #include <cmath>
 #include <set>

@@ -103,7 +103,7 @@ class Gpt2 : public nn::ModuleOf<Gpt2> {
   Loss loss(const Tensor& ids, const Tensor& targets, const CrossEntropyOptions& options = {},
             const Sequences& sequences = {});
 
-  const Gpt2Config& config() const noexcept { return config_; }  ///< what it was made with
+  const Gpt2Config& config() const noexcept { return config_; }  ///< the config of the constructor
   std::string extra_repr() const override;
   FIRN_DECLARE_MEMBERS()
 

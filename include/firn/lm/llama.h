@@ -102,7 +102,7 @@ class Llama : public nn::ModuleOf<Llama> {
   Loss loss(const Tensor& ids, const Tensor& targets, const CrossEntropyOptions& options = {},
             const Sequences& sequences = {});
 
-  const LlamaConfig& config() const noexcept { return config_; }  ///< what it was made with
+  const LlamaConfig& config() const noexcept { return config_; }  ///< the config of the constructor
   std::string extra_repr() const override;
   FIRN_DECLARE_MEMBERS()
 

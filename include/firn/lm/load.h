@@ -17,7 +17,8 @@ namespace firn::lm {
 /// The folder has config.json and model.safetensors, or several files with an index; see
 /// io::SafetensorsFile. Names may lack the prefix "transformer." (GPT-2) or "model." (Llama), as
 /// those of files without an output layer. Masks and frequencies that older files hold are left
-/// out. GPT-2's weights are [in, out] in the file and [out, in] in firn.
+/// out. GPT-2's weights are [in, out] in the file and [out, in] in firn. The files are mapped while
+/// they are read: no other program may shorten them then (see io::SafetensorsFile).
 ///
 /// Throws IoError, before anything is written, that lists all differences: for a config.json that
 /// from_file() refuses or that differs from the model's config in what it computes, and for what
