@@ -11,7 +11,8 @@ namespace firn::lm {
 /// Overwrites the weights of a model with those of a folder, converted to the model's dtype and
 /// device:
 ///
-///   lm::Llama model(lm::LlamaConfig::from_file("SmolLM2-135M"), {.dtype = bf16});
+///   lm::Llama model(lm::LlamaConfig::from_file("SmolLM2-135M"),
+///                   {.dtype = bf16, .draw = false});
 ///   lm::load("SmolLM2-135M", model);
 ///
 /// The folder has config.json and model.safetensors, or several files with an index; see

@@ -9,10 +9,11 @@
 
 namespace firn::lm {
 
-/// Dtype and device of a new model's parameters.
+/// Parameters of a new model.
 struct ModelOptions {
   DType dtype = f32;
   Device device = default_device();
+  bool draw = true;  ///< false leaves the weights uninitialised, for load()
 };
 
 /// The places of a batch's tokens, and the tokens that each of them sees. A token never sees a

@@ -80,8 +80,8 @@ Tensor Gpt2Block::forward(const Tensor& x, const nn::SeenKeys& seen) {
 // ---- The model ----
 
 Gpt2Body::Gpt2Body(const Gpt2Config& c, const ModelOptions& o)
-    : wte(c.vocab_size, c.n_embd, {.dtype = o.dtype, .device = o.device}),
-      wpe(c.n_positions, c.n_embd, {.dtype = o.dtype, .device = o.device}),
+    : wte(table(c.vocab_size, c.n_embd, o)),
+      wpe(table(c.n_positions, c.n_embd, o)),
       drop(c.embd_pdrop),
       ln_f(norm_of(c, o)) {
   for (std::int64_t i = 0; i < c.n_layer; ++i) h.emplace_back(c, i, o);
@@ -106,6 +106,7 @@ Gpt2::Gpt2(const Gpt2Config& config, const ModelOptions& options)
     : transformer(checked(config), options),
       lm_head(output_layer(transformer.wte, config.tie_word_embeddings, options)),
       config_(config) {
+  if (!options.draw) return;
   draw_weights(*this, config.initializer_range);
   const double added = config.initializer_range / std::sqrt(2 * double(config.n_layer));
   for (Gpt2Block& block : transformer.h)

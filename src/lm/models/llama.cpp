@@ -78,7 +78,7 @@ Tensor LlamaBlock::forward(const Tensor& x, const RopeOptions& rotary, const nn:
 // ---- The model ----
 
 LlamaBody::LlamaBody(const LlamaConfig& c, const ModelOptions& o)
-    : embed_tokens(c.vocab_size, c.hidden_size, {.dtype = o.dtype, .device = o.device}),
+    : embed_tokens(table(c.vocab_size, c.hidden_size, o)),
       norm(norm_of(c, o)),
       theta_(c.rope.rope_theta) {
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace_back(c, i, o);
@@ -103,7 +103,7 @@ Llama::Llama(const LlamaConfig& config, const ModelOptions& options)
     : model(checked(config), options),
       lm_head(output_layer(model.embed_tokens, config.tie_word_embeddings, options)),
       config_(config) {
-  draw_weights(*this, config.initializer_range);
+  if (options.draw) draw_weights(*this, config.initializer_range);
 }
 
 Tensor Llama::forward(const Tensor& ids) { return forward(ids, Sequences{}); }

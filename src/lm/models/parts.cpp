@@ -5,11 +5,24 @@
 
 namespace firn::lm {
 
-nn::Linear output_layer(const nn::Embedding& table, bool tied, const ModelOptions& options) {
-  const Tensor& rows = table.weight;
+nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, const ModelOptions& o) {
+  nn::Linear layer(1, 1, {.bias = bias, .dtype = o.dtype, .device = o.device});
+  layer.weight = nn::Parameter::empty({out, in}, o.dtype, o.device);
+  if (bias) layer.bias = nn::Parameter::empty({out}, o.dtype, o.device);
+  return layer;
+}
+
+nn::Embedding table(std::int64_t n, std::int64_t width, const ModelOptions& o) {
+  nn::Embedding layer(1, 1, {.dtype = o.dtype, .device = o.device});
+  layer.weight = nn::Parameter::empty({n, width}, o.dtype, o.device);
+  return layer;
+}
+
+nn::Linear output_layer(const nn::Embedding& tokens, bool tied, const ModelOptions& options) {
+  const Tensor& rows = tokens.weight;
   if (!tied) return projection(rows.size(1), rows.size(0), false, options);
   nn::Linear layer = projection(1, 1, false, options);
-  layer.weight = table.weight;
+  layer.weight = tokens.weight;
   return layer;
 }
 

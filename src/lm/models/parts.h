@@ -12,13 +12,12 @@
 
 namespace firn::lm {
 
-inline nn::Linear projection(std::int64_t in, std::int64_t out, bool bias,
-                             const ModelOptions& options) {
-  return {in, out, {.bias = bias, .dtype = options.dtype, .device = options.device}};
-}
+/// Return layers whose weights are not drawn yet.
+nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, const ModelOptions& options);
+nn::Embedding table(std::int64_t n, std::int64_t width, const ModelOptions& options);
 
 /// Returns the output layer: one whose weight is that of the table, or one of its own.
-nn::Linear output_layer(const nn::Embedding& table, bool tied, const ModelOptions& options);
+nn::Linear output_layer(const nn::Embedding& tokens, bool tied, const ModelOptions& options);
 
 /// Sets matrices to normal numbers with this standard deviation, and biases to 0. Norms keep their
 /// values.
