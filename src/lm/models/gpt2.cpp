@@ -102,7 +102,7 @@ Tensor Gpt2Body::forward(const Tensor& ids, const Sequences& sequences) {
   return ln_f(x);
 }
 
-Gpt2::Gpt2(const Gpt2Config& config, const ModelOptions& options)
+Gpt2::Gpt2(const Gpt2Config& config, const ModelOptions& options) try
     : transformer(checked(config), options),
       lm_head(output_layer(transformer.wte, config.tie_word_embeddings, options)),
       config_(config) {
@@ -113,6 +113,7 @@ Gpt2::Gpt2(const Gpt2Config& config, const ModelOptions& options)
     for (nn::Linear* layer : {&block.attn.c_proj, &block.mlp.c_proj})
       nn::init::normal_(layer->weight, 0, added);
 }
+FIRN_OUT_OF_MEMORY("Gpt2")
 
 Tensor Gpt2::forward(const Tensor& ids) { return forward(ids, Sequences{}); }
 

@@ -99,12 +99,13 @@ Tensor LlamaBody::forward(const Tensor& ids, const Sequences& sequences) {
   return norm(x);
 }
 
-Llama::Llama(const LlamaConfig& config, const ModelOptions& options)
+Llama::Llama(const LlamaConfig& config, const ModelOptions& options) try
     : model(checked(config), options),
       lm_head(output_layer(model.embed_tokens, config.tie_word_embeddings, options)),
       config_(config) {
   if (options.draw) draw_weights(*this, config.initializer_range);
 }
+FIRN_OUT_OF_MEMORY("Llama")
 
 Tensor Llama::forward(const Tensor& ids) { return forward(ids, Sequences{}); }
 
