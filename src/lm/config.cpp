@@ -26,29 +26,13 @@ void check_architectures(ConfigFile& file, std::initializer_list<std::string_vie
                 "firn has no model with the other layers of this one");
 }
 
-void JsonWriter::put(const char* key, const std::string& json) {
-  text_ += fmt::format("{}\n{}\"{}\": {}", text_.empty() ? "" : ",", indent_, key, json);
-}
-
-void JsonWriter::add(const char* key, double value) {
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
-  put(key, text);
-}
-
-void JsonWriter::add(const char* key, const std::vector<std::string>& texts) {
-  std::string list;
-  for (const std::string& text : texts)
-    list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", text);
-  put(key, "[" + list + "]");
-}
-
-void JsonWriter::add(const SpecialIds& ids) {
-  if (ids.bos_token_id) add("bos_token_id", *ids.bos_token_id);
-  if (ids.eos_token_id.size() == 1) add("eos_token_id", ids.eos_token_id.front());
-  if (ids.eos_token_id.size() > 1)
-    put("eos_token_id", fmt::format("[{}]", fmt::join(ids.eos_token_id, ", ")));
-  if (ids.pad_token_id) add("pad_token_id", *ids.pad_token_id);
+void add_ids(io::Record& json, const SpecialIds& ids) {
+  if (ids.bos_token_id) json.add("bos_token_id", *ids.bos_token_id);
+  if (ids.eos_token_id.size() == 1)
+    json.add("eos_token_id", ids.eos_token_id.front());
+  else if (!ids.eos_token_id.empty())
+    json.add("eos_token_id", ids.eos_token_id);
+  if (ids.pad_token_id) json.add("pad_token_id", *ids.pad_token_id);
 }
 
 // ---- GPT-2 ----
@@ -112,7 +96,7 @@ void Gpt2Config::check(const char* op) const {
 }
 
 std::string Gpt2Config::to_json() const {
-  JsonWriter json;
+  io::Record json;
   json.add("architectures", std::vector<std::string>{"GPT2LMHeadModel"});
   json.add("model_type", "gpt2");
   json.add("vocab_size", vocab_size);
@@ -130,7 +114,7 @@ std::string Gpt2Config::to_json() const {
   json.add("scale_attn_weights", scale_attn_weights);
   json.add("scale_attn_by_inverse_layer_idx", scale_attn_by_inverse_layer_idx);
   json.add("tie_word_embeddings", tie_word_embeddings);
-  json.add(ids);
+  add_ids(json, ids);
   return json.text();
 }
 

@@ -9,14 +9,12 @@
 #include <string>
 
 #include "firn/error.h"
-#include "io/file/input_file.h"
 #include "io/json.h"
 
 namespace firn::lm {
 namespace {
 
 constexpr std::uint64_t kLongestFile = 4 << 20;
-constexpr int kDeepest = 16;
 
 /// Keys of every model that say how it is stored, run, sampled from or named.
 constexpr std::string_view kNeutral[] = {
@@ -48,134 +46,90 @@ std::string file_of(const std::string& path) {
   return std::filesystem::is_directory(path, none) ? path + "/config.json" : path;
 }
 
-class Parser {
- public:
-  Parser(const io::JsonSource& source, std::string& text) : json_(source, text), text_(text) {}
+std::shared_ptr<const JsonTree> read(const char* op, const std::string& path) {
+  return std::make_shared<const JsonTree>(
+      io::JsonSource{op, file_of(path), "config", "this is not a config.json, or it is damaged"},
+      kLongestFile);
+}
 
-  JsonValue whole() {
-    json_.begin_object();
-    JsonValue out = value(0);
-    json_.end("the object");
-    return out;
+/// Returns the value for a message: short, in the form of JSON.
+std::string shown(const JsonValue& value) {
+  switch (value.kind()) {
+    case JsonValue::null:
+      return "null";
+    case JsonValue::text:
+      return io::quoted_for_message(std::string(value.spelling()));
+    case JsonValue::list:
+      return fmt::format("a list of {}", value.items().size());
+    case JsonValue::object:
+      return fmt::format("an object of {} keys", value.members().size());
+    default:
+      return std::string(value.spelling().substr(0, 40)) + (value.spelling().size() > 40 ? "..." : "");
   }
+}
 
- private:
-  JsonValue value(int depth) {
-    if (depth == kDeepest) json_.fail(fmt::format("is nested more than {} deep", kDeepest));
-    JsonValue out;
-    const std::size_t at = json_.value_at();
-    const char first = at < text_.size() ? text_[at] : '\0';
-    if (first == '{') {
-      out.kind = JsonValue::Kind::object;
-      std::vector<std::string_view> names;
-      json_.object([&](std::string_view name) {
-        json_.add(names, name);
-        out.members.emplace_back(name, value(depth + 1));
-      });
-      json_.check_distinct(names, "key");
-    } else if (first == '[') {
-      out.kind = JsonValue::Kind::list;
-      json_.list([&] { out.members.emplace_back("", value(depth + 1)); });
-    } else {
-      std::string_view scalar;
-      json_.scalar(scalar);
-      out.text = scalar;
-      out.kind = first == '"'                   ? JsonValue::Kind::text
-                 : first == 'n'                 ? JsonValue::Kind::null
-                 : first == 't' || first == 'f' ? JsonValue::Kind::boolean
-                                                : JsonValue::Kind::number;
-    }
-    return out;
-  }
-
-  io::JsonReader json_;
-  const std::string& text_;
-};
-
-JsonValue read(const char* op, const std::string& path) {
-  io::InputFile file(op, path);
-  if (file.bytes() > kLongestFile)
-    file.fail(
-        fmt::format("has {} bytes; a config.json has at most {}", file.bytes(), kLongestFile));
-  std::string text(file.bytes(), '\0');
-  file.read_all(text.data(), text.size());
-  if (const auto first = text.find_first_not_of(" \t\r\n"); first != std::string::npos)
-    text.erase(0, first);
-  const io::JsonSource source{op, path, "config", "this is not a config.json, or it is damaged"};
-  return Parser(source, text).whole();
+/// Returns true for null, and for a list or an object of nothing.
+bool is_empty(const JsonValue& value) {
+  return value.is_null() || (value.spelling().empty() && value.items().empty() &&
+                             value.members().empty() && value.kind() != JsonValue::text);
 }
 
 }  // namespace
 
-std::string JsonValue::shown() const {
-  switch (kind) {
-    case Kind::null:
-      return "null";
-    case Kind::text:
-      return io::quoted_for_message(text);
-    case Kind::list:
-      return fmt::format("a list of {}", members.size());
-    case Kind::object:
-      return fmt::format("an object of {} keys", members.size());
-    default:
-      return text.size() > 40 ? text.substr(0, 40) + "..." : text;
-  }
+ConfigFile::ConfigFile(std::shared_ptr<const JsonTree> tree, const JsonValue& value,
+                       std::string prefix)
+    : tree_(std::move(tree)),
+      value_(value),
+      prefix_(std::move(prefix)),
+      read_(value.members().size(), false) {}
+
+ConfigFile::ConfigFile(std::shared_ptr<const JsonTree> tree)
+    : ConfigFile(tree, tree->root(), {}) {
+  if (value_.kind() != JsonValue::object)
+    fail(fmt::format("the text is {}, not an object", name_of(value_.kind())),
+         tree->source().hint);
 }
 
-ConfigFile::ConfigFile(const char* op, const std::string& path)
-    : ConfigFile(op, file_of(path), {}, read(op, file_of(path))) {}
-
-ConfigFile::ConfigFile(const char* op, std::string path, std::string prefix, JsonValue value)
-    : op_(op),
-      path_(std::move(path)),
-      prefix_(std::move(prefix)),
-      value_(std::move(value)),
-      read_(value_.members.size(), false) {}
+ConfigFile::ConfigFile(const char* op, const std::string& path) : ConfigFile(read(op, path)) {}
 
 void ConfigFile::fail(const std::string& what, const std::string& hint) const {
-  throw IoError(op_, path_, what, hint);
+  throw IoError(tree_->source().op, tree_->source().path, what, hint);
 }
 
 void ConfigFile::refuse(std::string_view key, const std::string& what,
                         const std::string& hint) const {
   const JsonValue* const value = find(key);
   fail(fmt::format("{} is {}; {}", io::name_for_message(prefix_ + std::string(key)),
-                   value ? value->shown() : "missing", what),
+                   value ? shown(*value) : "missing", what),
        hint);
 }
 
 void ConfigFile::refuse_kind(std::string_view key, const JsonValue& value,
                              const char* expected) const {
   fail(fmt::format("{} is {}, not {}", io::name_for_message(prefix_ + std::string(key)),
-                   value.shown(), expected),
+                   shown(value), expected),
        "the file is not one that transformers writes");
-}
-
-const JsonValue* ConfigFile::find(std::string_view key) const {
-  for (const auto& [name, value] : value_.members)
-    if (name == key) return &value;
-  return nullptr;
 }
 
 const JsonValue* ConfigFile::take(std::string_view key) {
   const JsonValue* const value = find(key);
   if (value)
-    for (std::size_t i = 0; i < value_.members.size(); ++i)
-      if (&value_.members[i].second == value) read_[i] = true;
+    for (std::size_t i = 0; i < read_.size(); ++i)
+      if (&value_.members()[i].second == value) read_[i] = true;
   return value;
 }
 
 std::int64_t ConfigFile::integer_of(std::string_view key, const JsonValue& value,
                                     Range range) const {
   std::int64_t n = 0;
-  const char* const end = value.text.data() + value.text.size();
-  const bool number = value.kind == JsonValue::Kind::number;
-  const auto [at, error] = std::from_chars(value.text.data(), end, n);
+  const char* const end = value.spelling().data() + value.spelling().size();
+  const bool number = value.kind() == JsonValue::number;
+  const auto [at, error] = std::from_chars(value.spelling().data(), end, n);
   if (!number || at != end || (error != std::errc() && error != std::errc::result_out_of_range))
     refuse_kind(key, value, "a whole number");
   if (error != std::errc() || n < range.least || n > range.most)
     fail(fmt::format("{} is {}, which is not in [{}, {}]",
-                     io::name_for_message(prefix_ + std::string(key)), value.shown(), range.least,
+                     io::name_for_message(prefix_ + std::string(key)), shown(value), range.least,
                      range.most),
          "the file is damaged, or of a model that firn cannot hold");
   return n;
@@ -184,7 +138,7 @@ std::int64_t ConfigFile::integer_of(std::string_view key, const JsonValue& value
 std::int64_t ConfigFile::integer(std::string_view key, Range range,
                                  std::optional<std::int64_t> without) {
   const JsonValue* const value = take(key);
-  if (value && !(value->kind == JsonValue::Kind::null && without))
+  if (value && !(value->kind() == JsonValue::null && without))
     return integer_of(key, *value, range);
   if (!without) refuse(key, "the size of the model depends on it", "take it from the model's page");
   return *without;
@@ -192,24 +146,24 @@ std::int64_t ConfigFile::integer(std::string_view key, Range range,
 
 std::optional<std::int64_t> ConfigFile::optional_integer(std::string_view key, Range range) {
   const JsonValue* const value = take(key);
-  if (!value || value->kind == JsonValue::Kind::null) return std::nullopt;
+  if (!value || value->kind() == JsonValue::null) return std::nullopt;
   return integer_of(key, *value, range);
 }
 
 std::vector<std::int64_t> ConfigFile::integers(std::string_view key, Range range) {
   const JsonValue* const value = take(key);
   std::vector<std::int64_t> out;
-  if (!value || value->kind == JsonValue::Kind::null) return out;
-  if (value->kind != JsonValue::Kind::list) return {integer_of(key, *value, range)};
-  for (const auto& item : value->members) out.push_back(integer_of(key, item.second, range));
+  if (!value || value->kind() == JsonValue::null) return out;
+  if (value->kind() != JsonValue::list) return {integer_of(key, *value, range)};
+  for (const JsonValue& item : value->items()) out.push_back(integer_of(key, item, range));
   return out;
 }
 
 double ConfigFile::number_of(std::string_view key, const JsonValue& value) const {
   double number = 0;
-  const char* const end = value.text.data() + value.text.size();
-  const auto [at, error] = std::from_chars(value.text.data(), end, number);
-  if (value.kind != JsonValue::Kind::number || at != end || error != std::errc() ||
+  const char* const end = value.spelling().data() + value.spelling().size();
+  const auto [at, error] = std::from_chars(value.spelling().data(), end, number);
+  if (value.kind() != JsonValue::number || at != end || error != std::errc() ||
       !std::isfinite(number))
     refuse_kind(key, value, "a number that a double holds");
   return number;
@@ -217,7 +171,7 @@ double ConfigFile::number_of(std::string_view key, const JsonValue& value) const
 
 std::optional<double> ConfigFile::optional_number(std::string_view key) {
   const JsonValue* const value = take(key);
-  if (!value || value->kind == JsonValue::Kind::null) return std::nullopt;
+  if (!value || value->kind() == JsonValue::null) return std::nullopt;
   return number_of(key, *value);
 }
 
@@ -227,35 +181,35 @@ double ConfigFile::number(std::string_view key, double without) {
 
 bool ConfigFile::flag(std::string_view key, bool without) {
   const JsonValue* const value = take(key);
-  if (!value || value->kind == JsonValue::Kind::null) return without;
-  if (value->kind != JsonValue::Kind::boolean) refuse_kind(key, *value, "true or false");
-  return value->text == "true";
+  if (!value || value->kind() == JsonValue::null) return without;
+  if (value->kind() != JsonValue::boolean) refuse_kind(key, *value, "true or false");
+  return value->spelling() == "true";
 }
 
 std::string ConfigFile::text(std::string_view key, std::string_view without) {
   const JsonValue* const value = take(key);
-  if (!value || value->kind == JsonValue::Kind::null) return std::string(without);
-  if (value->kind != JsonValue::Kind::text) refuse_kind(key, *value, "a text");
-  return value->text;
+  if (!value || value->kind() == JsonValue::null) return std::string(without);
+  if (value->kind() != JsonValue::text) refuse_kind(key, *value, "a text");
+  return std::string(value->spelling());
 }
 
 std::vector<std::string> ConfigFile::texts(std::string_view key) {
   const JsonValue* const value = take(key);
   std::vector<std::string> out;
-  if (!value || value->kind == JsonValue::Kind::null) return out;
-  if (value->kind != JsonValue::Kind::list) refuse_kind(key, *value, "a list of texts");
-  for (const auto& item : value->members) {
-    if (item.second.kind != JsonValue::Kind::text) refuse_kind(key, item.second, "a list of texts");
-    out.push_back(item.second.text);
+  if (!value || value->kind() == JsonValue::null) return out;
+  if (value->kind() != JsonValue::list) refuse_kind(key, *value, "a list of texts");
+  for (const JsonValue& item : value->items()) {
+    if (item.kind() != JsonValue::text) refuse_kind(key, item, "a list of texts");
+    out.emplace_back(item.spelling());
   }
   return out;
 }
 
 std::optional<ConfigFile> ConfigFile::object(std::string_view key) {
   const JsonValue* const value = take(key);
-  if (!value || value->kind == JsonValue::Kind::null) return std::nullopt;
-  if (value->kind != JsonValue::Kind::object) refuse_kind(key, *value, "an object");
-  return ConfigFile(op_, path_, prefix_ + std::string(key) + ".", *value);
+  if (!value || value->kind() == JsonValue::null) return std::nullopt;
+  if (value->kind() != JsonValue::object) refuse_kind(key, *value, "an object");
+  return ConfigFile(tree_, *value, prefix_ + std::string(key) + ".");
 }
 
 void ConfigFile::require_one_of(std::string_view key, std::string_view without,
@@ -278,8 +232,8 @@ void ConfigFile::ignore(std::initializer_list<std::string_view> keys) {
 
 void ConfigFile::finish() const {
   for (std::size_t i = 0; i < read_.size(); ++i) {
-    const auto& [key, value] = value_.members[i];
-    if (read_[i] || value.empty() || (prefix_.empty() && neutral(key))) continue;
+    const auto& [key, value] = value_.members()[i];
+    if (read_[i] || is_empty(value) || (prefix_.empty() && neutral(key))) continue;
     refuse(key, "firn does not know this key, which may change what the model computes",
            "remove it from the file if it changes nothing");
   }

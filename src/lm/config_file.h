@@ -3,28 +3,15 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "lm/json_tree.h"
+
 namespace firn::lm {
-
-/// A value of JSON.
-struct JsonValue {
-  enum class Kind : std::uint8_t { null, boolean, number, text, list, object };
-  Kind kind = Kind::null;
-  std::string text;  ///< the decoded text, or the number, true or false as written
-  std::vector<std::pair<std::string, JsonValue>> members;  ///< items of a list have no name
-
-  /// Returns true for null, and for a list or an object of nothing.
-  bool empty() const {
-    return kind == Kind::null || (text.empty() && members.empty() && kind != Kind::text);
-  }
-  /// Returns the value for a message: short, in the form of JSON.
-  std::string shown() const;
-};
 
 /// Limits of a whole number.
 struct Range {
@@ -72,8 +59,9 @@ class ConfigFile {
   void finish() const;
 
  private:
-  ConfigFile(const char* op, std::string path, std::string prefix, JsonValue value);
-  const JsonValue* find(std::string_view key) const;
+  explicit ConfigFile(std::shared_ptr<const JsonTree> tree);
+  ConfigFile(std::shared_ptr<const JsonTree> tree, const JsonValue& value, std::string prefix);
+  const JsonValue* find(std::string_view key) const { return value_.find(key); }
   /// Returns the value and marks it as read; null without the key.
   const JsonValue* take(std::string_view key);
   double number_of(std::string_view key, const JsonValue& value) const;
@@ -81,12 +69,10 @@ class ConfigFile {
   [[noreturn]] void refuse_kind(std::string_view key, const JsonValue& value,
                                 const char* expected) const;
 
-  const char* op_;
-  std::string path_;  ///< the file
-  std::string
-      prefix_;  ///< path of this object in the file, with a dot behind; "" for the outermost
-  JsonValue value_;
-  std::vector<bool> read_;
+  std::shared_ptr<const JsonTree> tree_;  ///< the file
+  const JsonValue& value_;                ///< the object in it
+  std::string prefix_;      ///< path of the object in the file, with a dot behind; "" for all of it
+  std::vector<bool> read_;  ///< for each member, true if it was read
 };
 
 }  // namespace firn::lm

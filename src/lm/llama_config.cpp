@@ -128,8 +128,8 @@ void check_rope(const char* op, const LlamaConfig& c) {
   check_not_negative(op, "mscale_all_dim", r.mscale_all_dim);
 }
 
-std::string json_of(const RopeParameters& r) {
-  JsonWriter json("    ");
+io::Record record_of(const RopeParameters& r) {
+  io::Record json;
   json.add("rope_type", r.rope_type);
   json.add("factor", r.factor);
   if (r.original_max_position_embeddings > 0)
@@ -146,7 +146,7 @@ std::string json_of(const RopeParameters& r) {
     if (r.mscale > 0) json.add("mscale", r.mscale);
     if (r.mscale_all_dim > 0) json.add("mscale_all_dim", r.mscale_all_dim);
   }
-  return json.text();
+  return json;
 }
 
 }  // namespace
@@ -253,7 +253,7 @@ void LlamaConfig::check(const char* op) const {
 
 std::string LlamaConfig::to_json() const {
   const bool qwen2 = model_type == "qwen2", mistral = model_type == "mistral";
-  JsonWriter json;
+  io::Record json;
   json.add("architectures", std::vector<std::string>{qwen2     ? "Qwen2ForCausalLM"
                                                      : mistral ? "MistralForCausalLM"
                                                                : "LlamaForCausalLM"});
@@ -274,10 +274,15 @@ std::string LlamaConfig::to_json() const {
   if (!qwen2 && !mistral) json.add("attention_bias", attention_bias);
   if (!qwen2 && !mistral) json.add("mlp_bias", mlp_bias);
   json.add("rope_theta", rope.rope_theta);
-  json.put("rope_scaling", rope.rope_type == "default" ? "null" : json_of(rope));
+  if (rope.rope_type == "default")
+    json.add("rope_scaling", std::nullopt);
+  else
+    json.add("rope_scaling", record_of(rope));
   if (qwen2) json.add("use_sliding_window", sliding_window.has_value());
-  if (qwen2 || mistral)
-    json.put("sliding_window", sliding_window ? fmt::format("{}", *sliding_window) : "null");
+  if (sliding_window)
+    json.add("sliding_window", *sliding_window);
+  else if (qwen2 || mistral)
+    json.add("sliding_window", std::nullopt);
   if (qwen2 && sliding_window) {
     std::vector<std::string> types;
     for (std::int64_t i = 0; i < num_hidden_layers; ++i)
@@ -285,7 +290,7 @@ std::string LlamaConfig::to_json() const {
     json.add("max_window_layers", std::int64_t{0});
     json.add("layer_types", types);
   }
-  json.add(ids);
+  add_ids(json, ids);
   return json.text();
 }
 

@@ -10,6 +10,7 @@
 #include "firn/io/safetensors.h"
 #include "firn/ops/ops.h"
 #include "io/file/text_file.h"
+#include "io/json.h"
 
 namespace firn::lm {
 namespace {
@@ -43,22 +44,22 @@ bool ends_with_one_of(std::string_view name, const std::vector<std::string_view>
   return false;
 }
 
-/// Returns the file's config as `own` would have it if it computes the same, else the keys that
-/// differ, each with both values.
+/// Returns the members of a config, each as a text.
+std::vector<std::string> members_of(std::string json) {
+  std::vector<std::string> out;
+  const io::JsonSource source{kLoad, "", "config", ""};
+  io::JsonReader reader(source, json);
+  reader.object([&](std::string_view name) {
+    std::string_view value;
+    reader.scalar(value);
+    out.push_back(fmt::format("{}: {}", io::quoted_for_message(std::string(name)), value));
+  });
+  return out;
+}
+
+/// Returns the members that differ between two configs, each with both values.
 std::string differences(const std::string& own, const std::string& other) {
-  const auto lines = [](const std::string& text) {
-    std::vector<std::string> out(1);
-    for (const char c : text) {
-      if (c == '\n')
-        out.emplace_back();
-      else if (c != ' ' || !out.back().empty())
-        out.back() += c;
-    }
-    for (std::string& line : out)
-      if (line.ends_with(',')) line.pop_back();
-    return out;
-  };
-  const std::vector<std::string> ours = lines(own), theirs = lines(other);
+  const std::vector<std::string> ours = members_of(own), theirs = members_of(other);
   std::string all;
   const auto add = [&](const char* whose, const std::vector<std::string>& some,
                        const std::vector<std::string>& rest) {
@@ -136,7 +137,7 @@ void save_weights(const std::filesystem::path& folder, const nn::Module& model, 
     io::save_safetensors_shards(folder.string(), weights, metadata);
   }
   io::TextFile file(kSave, (folder / "config.json").string());
-  file.write(config);
+  file.write(config + "\n");
   file.commit();
 }
 
