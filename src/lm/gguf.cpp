@@ -233,8 +233,8 @@ bool GgufFile::flag(const std::string& key) const try {
 }
 FIRN_OUT_OF_MEMORY(kOp)
 
-std::int64_t GgufFile::integer(const std::string& key, std::int64_t least,
-                               std::int64_t most) const try {
+std::int64_t GgufFile::integer(const std::string& key, std::int64_t least, std::int64_t most) const
+    try {
   const GgufField& f = contents_->field(key);
   if (!detail::is_integer(f.type)) contents_->wrong_type(key, "a whole number");
   const std::int64_t value = contents_->integer_at(f, f.begin);
