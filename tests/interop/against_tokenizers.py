@@ -8,7 +8,6 @@ import argparse
 import array
 import base64
 import glob
-import gzip
 import importlib.util
 import json
 import pathlib
@@ -19,6 +18,7 @@ import tempfile
 import time
 import unicodedata
 
+SKIPPED = {}  # characters that the reference of this name cannot judge
 EIGHT = [
     "Все люди рождаются свободными и равными в своём достоинстве и правах. ", "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心。",
     "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。", "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다. ",
@@ -54,12 +54,8 @@ def unicode_text(rng, size):
 
 
 def english(root, size):
-    for name in ("/usr/share/bible-kjv/bible.txt", "/usr/share/doc/bible-kjv-text/bible.txt.gz"):
-        path = pathlib.Path(name)
-        if path.exists():
-            data = gzip.open(path).read() if name.endswith(".gz") else path.read_bytes()
-            return data.decode("utf-8", "ignore")[:size]
-    try:  # Debian's package has it compressed for its own program
+    """The Bible of Debian's package bible-kjv-text; without it, the documentation."""
+    try:
         return subprocess.run(["bible", "-l80", "gen1:1-rev22:21"], capture_output=True, text=True, check=True).stdout[:size]
     except (OSError, subprocess.CalledProcessError):
         return "".join(p.read_text() for p in sorted((root / "docs").glob("*.md")))[:size]
@@ -111,6 +107,9 @@ def of_json(name, path):
     from tokenizers import Tokenizer
     reference = Tokenizer.from_file(str(path))
     reference.encode_special_tokens = True
+    if name == "anthropic":
+        skip = str.maketrans(dict.fromkeys(unknown_characters(reference.normalizer, "NFKC")))
+        SKIPPED[name] = skip
     return name, {"kind": "json", "path": str(path)}, lambda t: reference.encode(t, add_special_tokens=False).ids
 
 
@@ -152,7 +151,9 @@ def smollm(folder):
                           for n, k in zip(field["tokens"], field["token_type"]) if k == 3])
     t.encode_special_tokens = True
     request = {"kind": "parts", "model": field["model"], "pre": field["pre"], "tokens": field["tokens"],
-               "types": [int(k) for k in field["token_type"]], "merges": field["merges"]}
+               "types": [int(k) for k in field["token_type"]], "merges": field["merges"],
+               # It has no token for some control characters, which the reference leaves out.
+               "skip_unknown": True}
     return "smollm2", request, lambda text: t.encode(text, add_special_tokens=False).ids
 
 
@@ -172,7 +173,7 @@ def tokenizers(folder, text):
     yield of_tiktoken("cl100k", cl100k, "cl100k", patterns["cl100k"],
                       {"<|endoftext|>": 100257, "<|fim_prefix|>": 100258, "<|fim_middle|>": 100259,
                        "<|fim_suffix|>": 100260, "<|endofprompt|>": 100276}, folder)
-    yield of_tiktoken("cl100k by PCRE2", cl100k, "(?:" + patterns["cl100k"] + ")", patterns["cl100k"], {}, folder)
+    yield of_tiktoken("cl100k by PCRE2", cl100k, "(?:" + patterns["cl100k"].replace("$", r"\z").replace("{1,3}+", "{1,3}") + ")", patterns["cl100k"], {}, folder)
     yield of_tiktoken("o200k", o200k, "o200k", o200k_regex, {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}, folder)
     yield of_tiktoken("qwen", read_ranks(package("dashscope") / "resources" / "qwen.tiktoken"), "qwen2",
                       patterns["qwen2"], {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}, folder)
@@ -200,17 +201,25 @@ def first_difference(texts, ours, counts, wanted):
     return None
 
 
+def unknown_characters(normalizer, form):
+    """Characters that the reference's version of Unicode normalizes in another way than Python's."""
+    def differs(text):
+        return normalizer.normalize_str(text) != unicodedata.normalize(form, text)
+    return {c for c in map(chr, range(1, 0x110000)) if unicodedata.category(c) not in ("Cn", "Cs", "Co")
+            and (differs(c) or unicodedata.combining(c) and differs("a" + c + "\u0334"))}
+
+
 def compare(name, request, encode, texts, folder, program, seconds):
     encoded = [t.encode() for t in texts]
     (folder / "text").write_bytes(b"".join(encoded))
     request |= {"text": str(folder / "text"), "lengths": [len(e) for e in encoded], "ids": str(folder / "ids"),
                 "counts": str(folder / "counts"), "seconds": seconds, "save": str(folder / "saved.json"),
-                # Normalizers of these change the text.
-                "lossless": name not in ("anthropic",)}
+                # The first two change the text before they split it, and the third has no token for some bytes.
+                "lossless": name not in ("anthropic", "llama2", "smollm2")}
     (folder / "request.json").write_text(json.dumps(request))
-    start = time.perf_counter()
+    start = time.thread_time()
     wanted = [encode(t) for t in texts]
-    rate = sum(map(len, encoded)) / (time.perf_counter() - start) / 1e6
+    rate = sum(map(len, encoded)) / (time.thread_time() - start) / 1e6
     run = subprocess.run([program, folder / "request.json"], capture_output=True, text=True, check=False)
     if run.returncode != 0:
         print(f"{name:18} {run.stderr.strip()}")
@@ -255,7 +264,8 @@ def main():
         folder = pathlib.Path(temporary)
         for name, request, encode in tokenizers(folder, texts):
             if options.only in (None, name):
-                wrong += compare(name, request, encode, texts, folder, options.tokenize, options.seconds)
+                own = [t for t in (x.translate(SKIPPED.get(name, {})) for x in texts) if t]
+                wrong += compare(name, request, encode, own, folder, options.tokenize, options.seconds)
     print("interop: differences" if wrong else "interop: all equal")
     return 1 if wrong else 0
 

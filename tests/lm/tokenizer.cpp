@@ -168,6 +168,7 @@ TEST_CASE("Tokenizer::from_parts: byte-level BPE of a GGUF file") {
   CHECK(tokenizer.encode("<|im_start|>", {.special = lm::Special::all}) == Ids{0});
   CHECK(tokenizer.encode("toolab") == Ids{7, 5});  // added tokens that are not special
   CHECK_THROWS_WITH(tokenizer.encode("abc"), contains("\"c\""));
+  CHECK(tokenizer.encode("abc", {.skip_unknown = true}) == Ids{5});
   CHECK(tokenizer.special_tokens().size() == 1);
 }
 
@@ -220,6 +221,10 @@ TEST_CASE("Tokenizer::from_tiktoken: ranks are the merges") {
       lm::Tokenizer::from_tiktoken(path, lm::Pattern::cl100k, {{"<|end|>", 7}});
   CHECK(tokenizer.size() == 8);
   CHECK(tokenizer.encode("abcab<|end|>b", {.special = lm::Special::all}) == Ids{6, 4, 7, 1});
+  // The pattern as tiktoken has it, where $ is the end of the text.
+  const std::string regex =
+      R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)";
+  CHECK(lm::Tokenizer::from_tiktoken(path, regex).encode("abcab") == Ids{6, 4});
   CHECK(tokenizer.encode("abc") == Ids{6});  // a piece that is a token is that token
   CHECK_THROWS_WITH(tokenizer.decode(Ids{5}), contains("no token has the id 5"));
   const auto refused = [&](const char* text, const char* what) {

@@ -44,6 +44,9 @@ struct EncodeOptions {
   /// Whether to add the tokens that the tokenizer's template has before and after a text, such as
   /// BOS and EOS.
   bool add_template = false;
+  /// Whether to leave out bytes that have no token, as Hugging Face's library does. Else they are
+  /// an error. SmolLM, for instance, has no token for some control characters.
+  bool skip_unknown = false;
 };
 
 struct DecodeOptions {
@@ -135,8 +138,8 @@ class Tokenizer {
   void save(const std::string& path) const;
 
   /// Returns the ids of the text's tokens. Throws Error if a name in options.special is not a
-  /// special token, if the vocabulary has no token for a byte of the text and no unknown token, and
-  /// if a regular expression gives up on the text.
+  /// special token, or if a regular expression gives up on the text. Throws Error for a byte that
+  /// has no token, unless there is an unknown token or options.skip_unknown.
   std::vector<std::int64_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   /// Appends them to `ids`.
   void encode_to(std::string_view text, std::vector<std::int64_t>& ids,

@@ -11,6 +11,7 @@ namespace firn::lm::bpe {
 struct Model::Call {
   const Permitted& permitted;
   std::vector<std::int64_t>& out;
+  bool skip_unknown;
   Scratch scratch = {};
   SplitMemory memory = {};
 };
@@ -53,7 +54,7 @@ void Model::encode(std::string_view text, const EncodeOptions& options,
   const std::size_t before = out.size();
   try {
     const Permitted permits = permitted(options.special);
-    Call call{permits, out};
+    Call call{permits, out, options.skip_unknown};
     if (options.add_template) out.insert(out.end(), spec_.before.begin(), spec_.before.end());
     cut_invalid(
         text, [&](std::string_view part) { encode_valid(call, part); },
@@ -80,8 +81,9 @@ void Model::encode_normalized(Call& call, std::string_view text) const {
   cut(
       *added_normalized_, call.permitted, text, [&](Id id) { call.out.push_back(id); },
       [&](std::string_view part) {
-        pre_tokenizer_->split(part, call.memory,
-                              [&](std::string_view piece) { encode_piece(call, piece); });
+        pre_tokenizer_->split(part, call.memory, [&](std::string_view piece) {
+          cuts_words_ ? encode_words(call, piece) : encode_piece(call, piece);
+        });
       });
 }
 
@@ -92,19 +94,28 @@ void Model::encode_piece(Call& call, std::string_view piece) const {
   }
   Scratch& scratch = call.scratch;
   scratch.symbols.clear();
-  put_symbols(piece, scratch.symbols);
+  put_symbols(piece, call.skip_unknown, scratch.symbols);
   merge_symbols(merges_, scratch);
   call.out.insert(call.out.end(), scratch.symbols.begin(), scratch.symbols.end());
 }
 
+/// Encodes a piece that has many words, which no merge joins.
+void Model::encode_words(Call& call, std::string_view piece) const {
+  for (std::size_t at = 0; at < piece.size();) {
+    const std::size_t end = std::min(next_word(piece, at), piece.size());
+    encode_piece(call, piece.substr(at, end - at));
+    at = end;
+  }
+}
+
 /// Appends the tokens of single bytes, or of single characters. A piece is valid UTF-8, or one
 /// byte.
-void Model::put_symbols(std::string_view piece, std::vector<Id>& symbols) const {
+void Model::put_symbols(std::string_view piece, bool skip_unknown, std::vector<Id>& symbols) const {
   if (!spec_.is_byte_level) {
     for (std::size_t at = 0; at < piece.size();) {
       const bool is_stray = piece.size() == 1 && static_cast<unsigned char>(piece[0]) >= 0x80;
       const std::size_t bytes = is_stray ? 1 : character_at(piece, at).bytes;
-      put_character(piece.substr(at, bytes), symbols);
+      put_character(piece.substr(at, bytes), skip_unknown, symbols);
       at += bytes;
     }
     return;
@@ -114,13 +125,14 @@ void Model::put_symbols(std::string_view piece, std::vector<Id>& symbols) const 
     if (id != kNone) {
       symbols.push_back(id);
     } else {
-      put_character({&byte, 1}, symbols);
+      put_character({&byte, 1}, skip_unknown, symbols);
     }
   }
 }
 
 /// Appends the token of a character, or those of its bytes, or the unknown token.
-void Model::put_character(std::string_view character, std::vector<Id>& symbols) const {
+void Model::put_character(std::string_view character, bool skip_unknown,
+                          std::vector<Id>& symbols) const {
   if (const Id id = table_.find(character); id != kNone) {
     symbols.push_back(id);
     return;
@@ -130,9 +142,10 @@ void Model::put_character(std::string_view character, std::vector<Id>& symbols) 
     for (const char byte : character) symbols.push_back(symbol(byte));
     return;
   }
+  if (!spec_.unknown && skip_unknown) return;
   FIRN_CHECK(spec_.unknown.has_value(), "Tokenizer::encode",
-             "this vocabulary cannot represent every text",
-             "neither {} nor an unknown text has a token", io::quoted_for_message(character));
+             "the vocabulary lacks it; skip_unknown leaves it out",
+             "neither {} nor an unknown character has a token", io::quoted_for_message(character));
   if (!spec_.fuses_unknown || symbols.empty() || symbols.back() != *spec_.unknown)
     symbols.push_back(*spec_.unknown);
 }

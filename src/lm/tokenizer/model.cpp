@@ -51,6 +51,7 @@ Model::Model(Spec spec)
   make_pre_tokenizer();
   make_added();
   find_direct();
+  find_word_starts();
 }
 
 void Model::check_tokens() {
@@ -196,6 +197,14 @@ void Model::make_added() {
   added_normalized_ = std::make_unique<AddedTokens>(std::move(late), std::move(late_texts));
 }
 
+void Model::find_word_starts() {
+  if (spec_.is_byte_level || table_.find(kWordStart) == kNone) return;
+  const auto crosses = [&](const Merge& merge) {
+    return next_word(keys_[static_cast<std::size_t>(merge.result)], 0) != std::string_view::npos;
+  };
+  cuts_words_ = std::none_of(spec_.merges.begin(), spec_.merges.end(), crosses);
+}
+
 /// Finds the tokens that their own text becomes. Most words are such a token, and need no merge.
 void Model::find_direct() {
   Scratch scratch;
@@ -207,7 +216,7 @@ void Model::find_direct() {
     }
     scratch.symbols.clear();
     try {
-      put_symbols(keys_[id], scratch.symbols);
+      put_symbols(keys_[id], false, scratch.symbols);
     } catch (const Error&) {
       continue;  // a byte of it has no token, so no text becomes this token
     }

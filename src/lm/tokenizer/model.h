@@ -49,6 +49,7 @@ class Model {
   void make_pre_tokenizer();
   void make_added();
   void find_direct();
+  void find_word_starts();
   bool makes_tokens(std::size_t id) const;
 
   Permitted permitted(const Special& special) const;
@@ -56,8 +57,9 @@ class Model {
   void encode_between(Call& call, std::string_view text) const;
   void encode_normalized(Call& call, std::string_view text) const;
   void encode_piece(Call& call, std::string_view piece) const;
-  void put_symbols(std::string_view piece, std::vector<Id>& symbols) const;
-  void put_character(std::string_view character, std::vector<Id>& symbols) const;
+  void encode_words(Call& call, std::string_view piece) const;
+  void put_symbols(std::string_view piece, bool skip_unknown, std::vector<Id>& symbols) const;
+  void put_character(std::string_view character, bool skip_unknown, std::vector<Id>& symbols) const;
 
   Spec spec_;
   std::vector<std::string> bytes_;  ///< by id
@@ -67,11 +69,24 @@ class Model {
   TokenTable names_;                ///< all tokens, by name
   TokenTable table_;                ///< those that encoding makes, by key
   MergeTable merges_;
+  /// Whether no merge reaches from a character into a space, U+2581, after it: then each word of a
+  /// piece can be encoded by itself.
+  bool cuts_words_ = false;
   std::array<Id, 256> symbols_{};  ///< tokens of single bytes, or kNone
   std::unique_ptr<const PreTokenizer> pre_tokenizer_;
   std::unique_ptr<const AddedTokens> added_;             ///< found in text as it is
   std::unique_ptr<const AddedTokens> added_normalized_;  ///< found in normalized text
 };
+
+/// The character that SentencePiece has in place of a space.
+inline constexpr std::string_view kWordStart = "\xe2\x96\x81";
+/// Returns the first place after `at` where kWordStart follows another character, or npos.
+inline std::size_t next_word(std::string_view text, std::size_t at) noexcept {
+  for (;;) {
+    at = text.find(kWordStart, at + 1);
+    if (at == std::string_view::npos || !text.substr(0, at).ends_with(kWordStart)) return at;
+  }
+}
 
 /// Applies the normalizers in their order.
 std::string normalized(const std::vector<Normalizer>& normalizers, std::string_view text);

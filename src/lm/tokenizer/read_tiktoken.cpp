@@ -126,7 +126,7 @@ Spec read_tiktoken(const std::string& path, const Pattern& pattern,
   Spec spec;
   spec.source = path;
   spec.ignores_merges = true;
-  spec.steps = steps_of(pattern);
+  spec.steps = steps_of(of_tiktoken(pattern));
   const std::size_t count = lines.size() + special.size();
   const auto put = [&](std::uint64_t id, std::string name, bool is_model) {
     if (!id_is_plausible(id, count))

@@ -2,6 +2,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/check.h"
@@ -50,6 +51,9 @@ class Translation {
       } else if (in_class_) {
         in_class(c);
       } else {
+        if (c == '$' || c == '^') refuse(std::string(1, c) + ", which is \\z or \\A for some,");
+        if (c == '}' && regex_.compare(at_, 2, "}+") == 0)
+          refuse("'}+', which is possessive for some,");
         out_ += c;
         ++at_;
         if (c == '[') open_class();
@@ -67,7 +71,7 @@ class Translation {
   void escape() {
     if (at_ + 1 == regex_.size()) refuse("a backslash at its end");
     const char c = regex_[at_ + 1];
-    if (std::string_view("hHbBRXKGAZzQENgkW").find(c) != std::string_view::npos)
+    if (std::string_view("hHbBRXKGZQENgkW").find(c) != std::string_view::npos)
       refuse(std::string("\\") + c);
     if (c == 's') {
       out_ += "\\p{wspace}";
@@ -80,6 +84,11 @@ class Translation {
       out_.append(regex_, at_, 2);
     }
     at_ += 2;
+    // The braces of \p{L} are no quantifier.
+    if ((c != 'p' && c != 'P' && c != 'x') || at_ >= regex_.size() || regex_[at_] != '{') return;
+    const std::size_t end = std::min(regex_.find('}', at_), regex_.size() - 1) + 1;
+    out_.append(regex_, at_, end - at_);
+    at_ = end;
   }
 
   void open_class() {
@@ -118,10 +127,9 @@ class RegexSplitter final : public Splitter {
     const std::string translated = Translation(regex).run();
     int error = 0;
     PCRE2_SIZE at = 0;
-    code_.reset(
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY,
-                      &error, &at, nullptr));
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at,
+                              nullptr));
     FIRN_CHECK(code_ != nullptr, kOp, "PCRE2's manual, pcre2syntax, has the syntax",
                "the regular expression '{}' (for PCRE2 '{}') cannot be compiled, byte {}: {}",
                regex, translated, at, message_of(error));

@@ -81,7 +81,7 @@ class Gpt2Scanner final : public Splitter {
 };
 
 /// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
-/// \s*[\r\n]+|\s+(?!\S)|\s+   with one digit or three, and cl100k has \s++$ before \s*[\r\n]+.
+/// \s*[\r\n]+|\s+(?!\S)|\s+   with one digit or three, and cl100k has \s+\z before \s*[\r\n]+.
 class Cl100kScanner final : public Splitter {
  public:
   Cl100kScanner(int digits, bool joins_end) : digits_(digits), joins_end_(joins_end) {}
@@ -202,8 +202,14 @@ class DigitSplitter final : public Splitter {
 constexpr const char* kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr const char* kCl100k =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s+\z|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// These two as tiktoken has them. Hugging Face's library reads `$` and `{1,3}+` in another way.
+constexpr const char* kTiktokenCl100k =
     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+)"
     R"(|\s++$|\s*[\r\n]|\s+(?!\S)|\s)";
+constexpr const char* kTiktokenGpt2 =
+    R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)";
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -260,6 +266,12 @@ const char* regex_of(Pattern::Known known) noexcept {
     default:
       return kGpt2;
   }
+}
+
+Pattern of_tiktoken(const Pattern& pattern) {
+  if (pattern.regex() == kTiktokenCl100k) return Pattern::cl100k;
+  if (pattern.regex() == kTiktokenGpt2) return Pattern::gpt2;
+  return pattern;
 }
 
 std::unique_ptr<const Splitter> make_splitter(const std::string& regex, Keep keep) {

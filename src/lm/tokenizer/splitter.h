@@ -44,6 +44,9 @@ std::unique_ptr<const Splitter> make_regex_splitter(const std::string& regex, Ke
 
 /// The regular expression of a well-known pattern. For smollm, that of the part after the digits.
 const char* regex_of(Pattern::Known known) noexcept;
+/// Returns the pattern that a regular expression of tiktoken's own files is, else `pattern`. A
+/// tokenizer.json cannot have these: Hugging Face's library reads parts of them in another way.
+Pattern of_tiktoken(const Pattern& pattern);
 /// Returns the scanner of a regular expression that has one, else make_regex_splitter().
 std::unique_ptr<const Splitter> make_splitter(const std::string& regex, Keep keep);
 
