@@ -1,6 +1,6 @@
 // Contract of the kernels that read or write at positions held in a tensor. Index tensors are i64
 // or i32, of any strides. An index outside its axis raises an Error that names `op`, position,
-// value and bound. The CPU throws before it writes. A CUDA device records the fault and continues
+// value and bound. The CPU may have written by then. A CUDA device records the fault and continues
 // (firn/runtime/kernel_support.h); the host throws at its next wait. Until then a read at such an
 // index gives NaN in floating dtypes and 0 in others, and an addition there is skipped.
 #pragma once
@@ -28,8 +28,7 @@ void add_rows(const char* op, const ConstView& dy, const ConstView& index, const
 /// the other axes selects whole slices.
 void gather(const char* op, const ConstView& x, const ConstView& index, const View& out, int axis,
             Stream stream);
-/// grad[..., index[..., j, ...], ...] += dy[..., j, ...], in the order of j; grad is zeroed first
-/// if beta is 0.
+/// grad[..., index[..., j, ...], ...] += dy[..., j, ...], in the order of j, as by add_rows().
 void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
                      int axis, float beta, Stream stream);
 /// Combines out[..., index[..., j, ...], ...] with src[..., j, ...], in the order of j, on both
@@ -37,6 +36,9 @@ void gather_backward(const char* op, const ConstView& dy, const ConstView& index
 /// for `last`, integers for `sum` (wrapping), and f32, f64 and integers for the others.
 void put(const char* op, const ConstView& src, const ConstView& index, const View& out, int axis,
          Meeting meeting, Stream stream);
+/// The gradients of put() with `last`: dx becomes 0 at all indices, and dsrc takes what dx had
+/// there at the last position of an index, else 0. dsrc has the index's shape, and dx's dtype.
+void put_backward(const ConstView& index, const View& dx, const View& dsrc, int axis);
 /// out [m, classes] is 1 at index[i], else 0.
 void one_hot(const char* op, const ConstView& index, const View& out, Stream stream);
 /// out[i] (i64, contiguous) = number of times that i is in index [n].
@@ -44,8 +46,7 @@ void count(const char* op, const ConstView& index, const View& out, Stream strea
 
 }  // namespace cpu
 
-/// Bytes in a profile: the elements that are taken, and not the whole tensor that they are taken
-/// from.
+/// Bytes in a profile: the elements that are taken, not the whole tensor.
 inline double taken_bytes(const char*, const ConstView&, const ConstView& index, const View& out,
                           const auto&...) {
   return detail::bytes_of(index) + 2 * detail::bytes_of(out);
@@ -55,6 +56,7 @@ FIRN_KERNEL_WITH_WORKSPACE(add_rows)
 FIRN_KERNEL_OF_ANY_DTYPE(gather, taken_bytes)
 FIRN_KERNEL_WITH_WORKSPACE(gather_backward)
 FIRN_KERNEL_WITH_WORKSPACE(put)
+FIRN_KERNEL_CPU(put_backward)
 FIRN_KERNEL(one_hot)
 FIRN_KERNEL_WITH_WORKSPACE(count)
 

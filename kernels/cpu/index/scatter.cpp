@@ -1,5 +1,6 @@
 // Adds at positions held in a tensor, on the CPU: the gradients of gather.
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "kernels/copy.h"
@@ -14,37 +15,33 @@ namespace {
 
 constexpr std::int64_t kTile = 512;  // columns of a chunk
 
-/// Up to this many duplicates are summed in the compute type. Longer sums run in f64, because their
-/// rounding errors would accumulate.
-constexpr std::int64_t kFewTerms = 64;
-
-/// sum[index * axis_step + c * step] += dy, for n columns and all positions along the axis.
+/// sum[index * axis_step + c * step] += dy, for n columns and all positions along the axis. Returns
+/// false, with a part added, if an index is outside [0, bound).
 template <class A>
-void add_columns(const ConstView& dy, const ConstView& index, const IndexGeometry& g,
-                 const IndexSteps& at, std::int64_t n, A* sum, std::int64_t axis_step,
-                 std::int64_t step) {
+bool add_columns(const ConstView& dy, const ConstView& index, const IndexGeometry& g,
+                 const IndexSteps& at, std::int64_t n, std::int64_t bound, A* sum,
+                 std::int64_t axis_step, std::int64_t step) {
   alignas(64) A buffer[kTile];
-  const auto load = [&](std::int64_t offset, std::int64_t stride, std::int64_t count) {
-    return load_row<A>(advance(dy.data, dy.dtype, at.dense + offset), dy.dtype, stride, count,
-                       buffer);
-  };
-  if (n == 1) {  // the axis is the only loop: load along it
-    for (std::int64_t j = 0; j < g.axis.size; j += kTile) {
-      const std::int64_t m = std::min(kTile, g.axis.size - j);
-      const A* row = load(j * g.axis.dense, g.axis.dense, m);
-      for (std::int64_t k = 0; k < m; ++k) {
-        sum[index_at(index, at.index + (j + k) * g.axis.index) * axis_step] += row[k];
-      }
+  // The axis is the only loop, or each of its positions has a row of columns.
+  const IndexSteps rows{n == 1 ? math::ceil_div(g.axis.size, kTile) : g.axis.size, 0,
+                        (n == 1 ? kTile : 1) * g.axis.index, (n == 1 ? kTile : 1) * g.axis.dense};
+  const IndexSteps& fast = n == 1 ? g.axis : g.inner;
+  return with_indices(index, [&](const auto* list) {
+    for (std::int64_t j = 0; j < rows.size; ++j) {
+      const std::int64_t m = n == 1 ? std::min(kTile, g.axis.size - j * kTile) : n;
+      const void* const from = advance(dy.data, dy.dtype, at.dense + j * rows.dense);
+      const IndexSteps line{m, n == 1 ? 0 : step, fast.index, 1};
+      const auto add = [&](const auto* row) {
+        return each_element(list + at.index + j * rows.index, line, axis_step, bound,
+                            [&](std::int64_t t, std::int64_t d) { sum[t] += row[d]; });
+      };
+      if (!(dy.dtype == f32 && fast.dense == 1
+                ? add(static_cast<const float*>(from))
+                : add(load_row<A>(from, dy.dtype, fast.dense, m, buffer))))
+        return false;
     }
-    return;
-  }
-  for (std::int64_t j = 0; j < g.axis.size; ++j) {
-    const A* row = load(j * g.axis.dense, g.inner.dense, n);
-    const std::int64_t positions = at.index + j * g.axis.index;
-    for (std::int64_t c = 0; c < n; ++c) {
-      sum[index_at(index, positions + c * g.inner.index) * axis_step + c * step] += row[c];
-    }
-  }
+    return true;
+  });
 }
 
 /// Number of parts of one list in add_parts(). It depends on sizes alone: parts are rounded apart.
@@ -57,12 +54,13 @@ std::int64_t parts_of(std::int64_t terms, std::int64_t bound) {
 
 /// Adds one list of terms that is much longer than the line of sums. Each part of it has sums of
 /// its own, which are then added in the order of the parts.
-void add_parts(const ConstView& dy, const ConstView& index, const View& grad, int axis,
+bool add_parts(const ConstView& dy, const ConstView& index, const View& grad, int axis,
                const IndexGeometry& g, std::int64_t parts) {
   const std::int64_t bound = grad.shape[axis];
   Workspace sums({parts, bound}, f64);
   double* const all = sums.view().as<double>();
   const std::int64_t each = math::ceil_div(g.axis.size, parts);
+  std::atomic<bool> inside = true;
   parallel_for(parts, g.axis.size, [&](std::int64_t p) {
     std::fill_n(all + p * bound, bound, 0.0);
     IndexGeometry part = g;
@@ -70,8 +68,9 @@ void add_parts(const ConstView& dy, const ConstView& index, const View& grad, in
     IndexSteps from;
     from.index = p * each * g.axis.index;
     from.dense = p * each * g.axis.dense;
-    add_columns(dy, index, part, from, 1, all + p * bound, 1, 1);
+    if (!add_columns(dy, index, part, from, 1, bound, all + p * bound, 1, 1)) inside = false;
   });
+  if (!inside) return false;
   parallel_for(math::ceil_div(bound, kTile), parts * bound, [&](std::int64_t tile) {
     alignas(64) double old[kTile];
     const std::int64_t first = tile * kTile, n = std::min(kTile, bound - first);
@@ -83,11 +82,13 @@ void add_parts(const ConstView& dy, const ConstView& index, const View& grad, in
       for (std::int64_t i = 0; i < n; ++i) sum[i] += sum[p * bound + i];
     store_row<double>(sum, to, grad.dtype, g.axis.table, n);
   });
+  return true;
 }
 
-/// Adds element by element, in sums of type A.
+/// Adds element by element, in sums of type A. Returns false, with a part added, if an index is
+/// outside.
 template <class A>
-void add_elements(const ConstView& dy, const ConstView& index, const View& grad, int axis,
+bool add_elements(const ConstView& dy, const ConstView& index, const View& grad, int axis,
                   const IndexGeometry& g) {
   const std::int64_t bound = grad.shape[axis];
   const std::int64_t tiles = math::ceil_div(g.inner.size, kTile);
@@ -98,6 +99,7 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
   const Shape sums{bound, std::min(kTile, g.inner.size)};  // sums of a narrower gradient
   const std::int64_t bytes = direct ? 0 : slot_bytes_of<A>(sums.product());
   const std::int64_t chunks = math::ceil_div(pieces, together);
+  std::atomic<bool> inside = true;
   parallel_for_with_scratch(bytes, chunks, pieces * each, [&](std::int64_t chunk) {
     std::optional<Workspace> wide;
     if (!direct) wide.emplace(sums, dtype_of<A>);
@@ -109,8 +111,11 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
       at.table += c * g.inner.table;
       at.index += c * g.inner.index;
       at.dense += c * g.inner.dense;
+      const auto add = [&](A* sum, std::int64_t axis_step, std::int64_t step) {
+        if (!add_columns(dy, index, g, at, n, bound, sum, axis_step, step)) inside = false;
+      };
       if (direct) {
-        add_columns(dy, index, g, at, n, grad.as<A>() + at.table, g.axis.table, g.inner.table);
+        add(grad.as<A>() + at.table, g.axis.table, g.inner.table);
         continue;
       }
       // The inner loop takes the shorter stride, that of the axis or of the columns.
@@ -126,12 +131,13 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
         const A* old = load_row<A>(line(r), grad.dtype, stride, length, sum + r * n);
         if (old != sum + r * n) std::copy_n(old, length, sum + r * n);
       }
-      add_columns(dy, index, g, at, n, sum, n, 1);
+      add(sum, n, 1);
       for (std::int64_t r = 0; r < lines; ++r) {
         store_row<A>(sum + r * n, line(r), grad.dtype, stride, length);
       }
     }
   });
+  return inside;
 }
 
 /// The positions 0 .. m-1 of a list of indices, sorted by index. Positions of equal indices keep
@@ -237,36 +243,35 @@ void add_slices(const ConstView& dy, const ConstView& index, const View& grad, i
   });
 }
 
-void gather_backward_checked(const ConstView& dy, const ConstView& index, const View& grad,
-                             int axis, float beta, Stream stream) {
+}  // namespace
+
+void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
+                     int axis, float beta, Stream stream) {
   if (beta == 0) fill(grad, 0, stream);
   if (dy.numel() == 0) return;
   const IndexGeometry g(grad, index, dy, axis);
   bool one_list = g.inner.index == 0 && g.inner.size > 1;
   for (int i = 0; i < g.outer_count; ++i) one_list = one_list && g.outer[i].index == 0;
-  if (one_list) return add_slices(dy, index, grad, axis, g);
-  const std::int64_t parts = parts_of(g.axis.size, grad.shape[axis]);
+  const std::int64_t bound = grad.shape[axis], parts = parts_of(g.axis.size, bound);
+  bool inside = false;
+  if (one_list) {
+    check_index(op, index, bound);
+    return add_slices(dy, index, grad, axis, g);
+  }
   if (parts > 1 && g.lines == 1 && g.inner.size == 1) {
-    return add_parts(dy, index, grad, axis, g, parts);
+    inside = add_parts(dy, index, grad, axis, g, parts);
+  } else if (grad.dtype == f64 || g.axis.size > kFewTerms) {
+    inside = add_elements<double>(dy, index, grad, axis, g);
+  } else {
+    inside = add_elements<float>(dy, index, grad, axis, g);
   }
-  if (grad.dtype == f64 || g.axis.size > kFewTerms) {
-    return add_elements<double>(dy, index, grad, axis, g);
-  }
-  add_elements<float>(dy, index, grad, axis, g);
-}
-
-}  // namespace
-
-void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
-                     int axis, float beta, Stream stream) {
-  check_index(op, index, grad.shape[axis]);
-  gather_backward_checked(dy, index, grad, axis, beta, stream);
+  if (!inside) check_index(op, index, bound);
 }
 
 void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
               float beta, Stream stream) {
-  check_index(op, index, grad.shape[0]);
-  gather_backward_checked(dy, over_columns(index, dy.shape[1]), grad, 0, beta, stream);
+  if (dy.shape[1] == 0) check_index(op, index, grad.shape[0]);
+  gather_backward(op, dy, over_columns(index, dy.shape[1]), grad, 0, beta, stream);
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

@@ -116,15 +116,19 @@ Tensor ops::put_at(const char* op, const Tensor& x, const Tensor& index, const T
     if (b.needs(0)) add(0, of_x(op, dy, at, axis));
     if (b.needs(1)) add(1, of_src(dy, at, stays(op, at, axis, dy.size(axis)), axis));
   };
+  const auto in_memory = [op, axis, backward](Backward& b) {
+    const OwnerScope owner(Owner::workspace);
+    if (!b.needs(1) || !b.grad().device().is_cpu())
+      return backward(b, [&b](int i, const Tensor& t) { b.accumulate(i, t); });
+    const Tensor dx = clone(b.grad()), dsrc = empty(b.saved(0).shape(), dx.dtype(), dx.device());
+    kernels::put_backward(b.saved(0).view(), dx.mutable_view(), dsrc.mutable_view(), axis);
+    if (b.needs(0)) b.accumulate(0, dx);
+    b.accumulate(1, dsrc);
+  };
   return record(op, y, {&x, &src}, {Saved::other(index)},
-                with_again(
-                    [backward](Backward& b) {
-                      const OwnerScope owner(Owner::workspace);
-                      backward(b, [&b](int i, const Tensor& t) { b.accumulate(i, t); });
-                    },
-                    [backward](GraphBackward& b) {
-                      backward(b, [&b](int i, const Tensor& t) { b.add(i, t); });
-                    }));
+                with_again(in_memory, [backward](GraphBackward& b) {
+                  backward(b, [&b](int i, const Tensor& t) { b.add(i, t); });
+                }));
 }
 
 Tensor scatter(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src) {
