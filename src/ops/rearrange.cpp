@@ -76,6 +76,27 @@ Tensor shown_positions(std::int64_t n, std::int64_t before, std::int64_t after, 
   }
 }
 
+/// pad() of a contiguous x by the CPU's kernels.
+Tensor written_pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode) {
+  const int step = mode == PadMode::reflect ? -1 : mode == PadMode::replicate ? 0 : 1;
+  const Tensor y = empty(padded_shape("pad", x, before, after), x.dtype(), x.device());
+  kernels::pad(x.view(), y.mutable_view(), before, step);
+  const auto summed = [before, step, shape = x.shape()](const Tensor& dy) {
+    const Tensor dx = empty(shape, dy.dtype(), dy.device());
+    kernels::pad_backward(contiguous(dy).view(), dx.mutable_view(), before, step);
+    return dx;
+  };
+  const auto backward = [summed](Backward& b) {
+    const OwnerScope owner(Owner::workspace);
+    b.accumulate(0, summed(b.grad()));
+  };
+  return record("pad", y, {&x}, {}, with_again(backward, [=](GraphBackward& b) {
+                  b.add(0, transposed_map("pad_gradient", b.grad(), summed, [=](const Tensor& v) {
+                          return pad(v, before, after, mode);
+                        }));
+                }));
+}
+
 }  // namespace
 
 // ---- Views ----
@@ -396,6 +417,7 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode)
   if (mode == PadMode::constant) return pad(x, before, after, 0.0);
   const Shape shape = padded_shape("pad", x, before, after);
   int first = x.rank(), last = -1;  // the axes that grow
+  std::int64_t most_terms = 1;      // most places that show an element
   for (int i = 0; i < x.rank(); ++i) {
     const std::int64_t n = x.size(i), most = std::max(before[i], after[i]);
     if (most == 0) continue;
@@ -409,6 +431,7 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode)
                "circular adds {} on axis {} of {}, more than {}", most, i, describe(x), n);
     first = std::min(first, i);
     last = i;
+    most_terms *= mode == PadMode::replicate ? 1 + before[i] + after[i] : 3;
   }
   if (last < 0) return clone(x);
   if (first >= 2 && x.is_channels_last() && !x.is_contiguous()) {  // pads in the order of memory
@@ -419,6 +442,11 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode)
     };
     return movedim(pad(movedim(x, 1, -1), moved(before), moved(after), mode), -1, 1);
   }
+  // Gradients of many terms are summed by an index, in f64 and by several threads.
+  const bool few_terms = most_terms <= 64 && shape.product() / 8 < x.numel();
+  if (few_terms && x.device().is_cpu() && !is_stored_only(x.dtype()) &&
+      !autograd::wants_attributes())
+    return written_pad(contiguous(x), before, after, mode);
   // One index over these axes and those between them, so that the elements are read once.
   Shape rows, own = Dims::filled(last + 1 - first, 1);
   Tensor index;
