@@ -286,6 +286,19 @@ FIRN_COMPARISON(Gt, >);
 FIRN_COMPARISON(Ge, >=);
 #undef FIRN_COMPARISON
 
+/// a = b, or a finite distance |a - b| <= |b p.a| + p.b, which none is if p.b is -1 and p.a is 0.
+/// If p.c is 1, NaN is close to NaN.
+struct IsClose : CompareDefaults {
+  static constexpr bool integers = false;
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args p) {
+    const V apart = a - b;
+    const V bound = abs(b * V(p.a)) + V(p.b);  // abs() keeps compilers from one fused rounding
+    const V near = where(apart - apart == V(0), where(abs(apart) <= bound, V(1), V(0)), V(0));
+    return where(a == b, V(1), where(a != a, where(b != b, V(p.c), V(0)), near));
+  }
+};
+
 struct LogicalAnd : CompareDefaults {
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
@@ -352,6 +365,7 @@ FIRN_BITWISE(BitwiseXor, ^);
   WITH_NUMBER(le, Le)                                 \
   WITH_NUMBER(gt, Gt)                                 \
   WITH_NUMBER(ge, Ge)                                 \
+  INNER(isclose, IsClose)                             \
   OPERATOR(logical_and, LogicalAnd)                   \
   OPERATOR(logical_or, LogicalOr)                     \
   OPERATOR(logical_xor, LogicalXor)                   \

@@ -312,6 +312,16 @@ const std::array kRules = {
     Rule{"le", Width::whole, [](Emit& e) { compare(e, "LessOrEqual"); }},
     Rule{"gt", Width::whole, [](Emit& e) { compare(e, "Greater"); }},
     Rule{"ge", Width::whole, [](Emit& e) { compare(e, "GreaterOrEqual"); }},
+    Rule{"isclose", Width::wide,
+         [](Emit& e) {
+           const std::string x = e.in(0), y = e.in(1), apart = e("Sub", {x, y});
+           const std::string bound = e("Add", {e("Abs", {e("Mul", {y, a(e)})}), b(e)});
+           const std::string near = e("And", {e("LessOrEqual", {e("Abs", {apart}), bound}),
+                                              e("Not", {e("IsInf", {apart})})});
+           const std::string close = e("Or", {e("Equal", {x, y}), near});
+           const std::string nan = e("And", {e("IsNaN", {x}), e("IsNaN", {y})});
+           e.done(e.number("c") == 0 ? close : e("Or", {close, nan}), boolean);
+         }},
     Rule{"where", Width::whole,
          [](Emit& e) { e.done(e("Where", {e.tensor("condition"), e.in(0), e.in(1)})); }},
     Rule{"cast", Width::same, [](Emit& e) { e.done(e.in()); }},

@@ -146,26 +146,6 @@ Tensor kron(const Tensor& a, const Tensor& b) try {
 }
 FIRN_AS_OP("kron")
 
-Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) try {
-  constexpr const char* kOp = "isclose";
-  require_same(kOp, a, b, false);
-  FIRN_CHECK(options.rtol >= 0 && options.atol >= 0, kOp, "tolerances are 0 or more",
-             "rtol = {}, atol = {}", options.rtol, options.atol);
-  const NoGrad guard;
-  const Tensor x = a.detach(), y = b.detach();
-  Tensor close = eq(x, y);
-  if (is_floating(a.dtype()) && options.equal_nan)
-    close = logical_or(close, logical_and(isnan(x), isnan(y)));
-  if (options.rtol == 0 && options.atol == 0) return close;
-  // An infinite bound would take everything for close.
-  const DType wide = is_floating(a.dtype()) ? compute_dtype(a.dtype()) : f64;
-  const Tensor p = cast(x, wide), q = cast(y, wide);
-  const Tensor bound = add(mul(abs(q), options.rtol), options.atol);
-  const Tensor near = logical_and(isfinite(sub(p, q)), le(abs(sub(p, q)), bound));
-  return logical_or(close, near);
-}
-FIRN_AS_OP("isclose")
-
 bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options) try {
   const Tensor close = isclose(a, b, options);
   return close.numel() == 0 || all(close).item() != 0;

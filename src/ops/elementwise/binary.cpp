@@ -50,13 +50,20 @@ Tensor record_binary(BinaryOp op, const char* name, const Tensor& a, const Tenso
 }
 
 /// Gives a and b too, since an in-place form has overwritten a when it is recorded.
-void give_attributes(BinaryOp op, const char* name, const Tensor& a, const Tensor& b) {
+void give_attributes(BinaryOp op, const char* name, const Tensor& a, const Tensor& b,
+                     math::Args args) {
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::attributes(name,
-                         {{"formula", math::info(op).name}, {"operand", &a}, {"operand", &b}});
+    autograd::attributes(name, {{"formula", math::info(op).name},
+                                {"a", args.a},
+                                {"b", args.b},
+                                {"c", args.c},
+                                {"operand", &a},
+                                {"operand", &b}});
 }
 
-Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& right) {
+/// Formulas with a gradient have no arguments.
+Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& right,
+              math::Args args = {}) {
   require_defined(name, left);
   require_defined(name, right);
   const Autocasted in(math::info(op).autocast, left, right);
@@ -67,8 +74,8 @@ Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& r
   Tensor out =
       empty(shape, gives_bool ? boolean : a.dtype(), a.device(), result_format(shape, a, b));
   kernels::binary(op, broadcast_to(a.view(), shape), broadcast_to(b.view(), shape),
-                  out.mutable_view(), math::Args{}, stream_of(a));
-  give_attributes(op, name, a, b);
+                  out.mutable_view(), args, stream_of(a));
+  give_attributes(op, name, a, b, args);
   if (gives_bool || !autograd::detail::needs_recording({&a, &b})) {
     autograd::unrecorded(name, out, {&a, &b});
     return out;
@@ -97,7 +104,7 @@ Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& 
   Tensor a_value;
   if ((reads & math::kA) != 0) a_value = same ? b_value : values_now(a);
 
-  give_attributes(op, name, a, b);
+  give_attributes(op, name, a, b, {});
   kernels::binary(op, a.view(), broadcast_to(b_value.view(), a.shape()), a.mutable_view(),
                   math::Args{}, stream_of(a));
   a.storage()->bump_version(name);
@@ -151,6 +158,21 @@ Tensor firn::prelu(const Tensor& x, const Tensor& weight) {
   }
   return binary(BinaryOp::prelu, "prelu", x, reshape(weight, shape));
 }
+
+Tensor firn::isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) try {
+  const auto& [rtol, atol, equal_nan] = options;
+  ops::require_same("isclose", a, b, false);
+  FIRN_CHECK(rtol >= 0 && atol >= 0, "isclose", "tolerances are 0 or more", "rtol = {}, atol = {}",
+             rtol, atol);
+  const bool exact = rtol == 0 && atol == 0;
+  if (is_floating(a.dtype()))
+    return binary(BinaryOp::isclose, "isclose", a, b,
+                  {rtol, exact ? -1 : atol, equal_nan ? 1. : 0});
+  if (exact) return eq(a.detach(), b.detach());
+  ops::require_computed("isclose", a);
+  return binary(BinaryOp::isclose, "isclose", cast(a, f64), cast(b, f64), {rtol, atol});
+}
+FIRN_AS_OP("isclose")
 
 Tensor& firn::add_(Tensor& a, const Tensor& b) {
   return binary_in_place(BinaryOp::add, "add_", a, b);

@@ -110,7 +110,9 @@ Tensors operands(const Tensors& in) {
           masked_fill(a, a > b, -7),
           logical_and(a > 0, b > 0),
           logical_or(a > 0, b > 0),
-          logical_xor(a > 0, b > 0)};
+          logical_xor(a > 0, b > 0),
+          isclose(a, b, {.rtol = 0.5, .atol = 0.25}),
+          isclose(a / a, a / a, {.equal_nan = true})};
 }
 
 Tensors binary(const Tensors& in) {
