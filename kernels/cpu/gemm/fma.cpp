@@ -202,21 +202,28 @@ void multiply(int64_t m, int64_t n, int64_t k, const Left& left, const void* rig
   }
 }
 
-template <class T>
-void add_row(const Matrix& x, const Matrix& b, int64_t k, int64_t n, float* c) {
+template <class T, int kHeight = 1>
+void add_rows(int64_t m, const Matrix& x, const Matrix& b, int64_t k, int64_t n, float* c,
+              int64_t ldc) {
+  if constexpr (kHeight < Microkernel::kFewRows)
+    if (m > kHeight) return add_rows<T, kHeight + 1>(m, x, b, k, n, c, ldc);
   // Contiguous columns are read to the end. Of rows, a few are read at a time, as streams.
   constexpr int kStreams = 8;
   const int64_t depth = b.column == 1 ? kStreams : k;
   const T* const from = static_cast<const T*>(b.data);
   alignas(64) float numbers[4 * kRow];
-  load_row(x.data, x.dtype, 1, k, numbers);
+  for (int h = 0; h < kHeight; ++h) load_row(x.at(h, 0).data, x.dtype, 1, k, numbers + h * k);
   for (int64_t p = 0; p < k; p += depth) {
     for (int64_t j = 0; j < n; j += kWidth) {
-      TileF::Vec sum = TileF::load(c + j).v;
+      TileF::Vec sum[kHeight];
+      const auto add = [&](int64_t q, TileF y) {
+#pragma GCC unroll 8
+        for (int h = 0; h < kHeight; ++h) sum[h] += numbers[h * k + q] * y.v;
+      };
+      for (int h = 0; h < kHeight; ++h) sum[h] = TileF::load(c + h * ldc + j).v;
       if (b.column == 1) {
 #pragma GCC unroll 8
-        for (int i = 0; i < kStreams; ++i)
-          sum += numbers[p + i] * widened(from + (p + i) * b.row + j).v;
+        for (int i = 0; i < kStreams; ++i) add(p + i, widened(from + (p + i) * b.row + j));
       } else {
         for (int64_t q = 0; q < k; q += kWidth) {
           HalfBits rows[kWidth];
@@ -225,10 +232,10 @@ void add_row(const Matrix& x, const Matrix& b, int64_t k, int64_t n, float* c) {
             std::memcpy(&rows[i], from + std::min(j + i, n - 1) * b.column + q, sizeof rows[i]);
           transpose_registers(rows);
 #pragma GCC unroll 16
-          for (int i = 0; i < kWidth; ++i) sum += numbers[q + i] * widened<T>(rows[i]).v;
+          for (int i = 0; i < kWidth; ++i) add(q + i, widened<T>(rows[i]));
         }
       }
-      TileF(sum).store(c + j);
+      for (int h = 0; h < kHeight; ++h) TileF(sum[h]).store(c + h * ldc + j);
     }
   }
 }
@@ -257,7 +264,7 @@ const Microkernel& fma() {
                                          takes_strides,
                                          place_left,
                                          multiply,
-                                         {add_row<half>, add_row<bfloat16>}};
+                                         {add_rows<half>, add_rows<bfloat16>}};
   return kernel;
 }
 

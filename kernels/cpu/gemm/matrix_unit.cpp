@@ -130,31 +130,44 @@ struct Dot {
   }
 };
 
-/// Adds x b for one row x. Each step of two panels is packed, and multiplied from the L1 cache.
-void add_row(const Matrix& x, const Matrix& b, int64_t k, int64_t n, float* c) {
+/// Adds x b for a few rows x. Each step of two panels is packed, and multiplied from the L1 cache.
+template <int kRows = 1>
+void add_rows(int64_t m, const Matrix& x, const Matrix& b, int64_t k, int64_t n, float* c,
+              int64_t ldc) {
+  if constexpr (kRows < Microkernel::kFewRows)
+    if (m > kRows) return add_rows<kRows + 1>(m, x, b, k, n, c, ldc);
   alignas(64) char panels[2 * kTile] = {};
+  const auto* const left = static_cast<const char*>(x.data);
+  const int64_t line = 2 * x.row;
   for (int64_t j = 0; j < n; j += kBlock) {
-    __m512 sum[2] = {_mm512_loadu_ps(c + j), _mm512_loadu_ps(c + j + kLines)};
+    __m512 sum[kRows][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i)
+      for (int h = 0; h < 2; ++h) sum[i][h] = _mm512_loadu_ps(c + i * ldc + j + h * kLines);
     for (int64_t p = 0; p < k; p += kStep) {
       pack_step<Plain>(b.transposed().at(j, p), n - j, kStep, true, panels, kTile);
 #pragma GCC unroll 16
       for (int r = 0; r < 16; ++r) {
-        int word;
-        std::memcpy(&word, static_cast<const char*>(x.data) + 2 * p + 4 * r, sizeof word);
-        const auto a = (__m512bh)_mm512_set1_epi32(word);
-        for (int i = 0; i < 2; ++i)
-          sum[i] =
-              _mm512_dpbf16_ps(sum[i], a, (__m512bh)_mm512_load_si512(panels + i * kTile + r * 64));
+#pragma GCC unroll 8
+        for (int i = 0; i < kRows; ++i) {
+          int word;
+          std::memcpy(&word, left + i * line + 2 * p + 4 * r, sizeof word);
+          const auto a = (__m512bh)_mm512_set1_epi32(word);
+          for (int h = 0; h < 2; ++h)
+            sum[i][h] = _mm512_dpbf16_ps(sum[i][h], a,
+                                         (__m512bh)_mm512_load_si512(panels + h * kTile + r * 64));
+        }
       }
     }
-    _mm512_storeu_ps(c + j, sum[0]);
-    _mm512_storeu_ps(c + j + kLines, sum[1]);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i)
+      for (int h = 0; h < 2; ++h) _mm512_storeu_ps(c + i * ldc + j + h * kLines, sum[i][h]);
   }
 }
 
 template <class Unit, class S>
-constexpr Microkernel table(const char* name, Microkernel::AddRow* row = nullptr) {
-  return TileKernel<Unit, Packing<S>>::table(name, row);
+constexpr Microkernel table(const char* name, Microkernel::AddRows* rows = nullptr) {
+  return TileKernel<Unit, Packing<S>>::table(name, rows);
 }
 
 }  // namespace
@@ -167,7 +180,7 @@ const Microkernel& amx(DType dtype) {
 }
 
 const Microkernel& avx512_bf16() {
-  static constexpr Microkernel bf16 = table<Dot, Plain>("AVX-512 bf16", add_row);
+  static constexpr Microkernel bf16 = table<Dot, Plain>("AVX-512 bf16", add_rows);
   return bf16;
 }
 

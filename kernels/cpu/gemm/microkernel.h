@@ -69,11 +69,14 @@ struct Microkernel {
   /// product is 0. Without `add`, c is not read.
   void (*multiply)(std::int64_t m, std::int64_t n, std::int64_t k, const Left& left,
                    const void* right, float* c, std::int64_t ldc, bool add);
-  /// For f16 and bf16, or null: c [n] += x b, in the order of multiply(). x is contiguous. b has
-  /// contiguous columns, or rows of a multiple of 32 numbers. k is such a multiple up to 4 kRow.
-  /// Both read and write c up to the next multiple of 32 numbers after n.
-  using AddRow = void(const Matrix& x, const Matrix& b, std::int64_t k, std::int64_t n, float* c);
-  AddRow* add_row[2] = {};
+  /// For f16 and bf16, or null: c [m, n] += x b for up to kFewRows rows, in the order of
+  /// multiply(). Rows of x are contiguous. b has contiguous columns, or rows of a multiple of 32
+  /// numbers. k is such a multiple up to 4 kRow / m. All read and write c up to the next multiple
+  /// of 32 numbers after n.
+  using AddRows = void(std::int64_t m, const Matrix& x, const Matrix& b, std::int64_t k,
+                       std::int64_t n, float* c, std::int64_t ldc);
+  static constexpr int kFewRows = 8;
+  AddRows* add_rows[2] = {};
 };
 
 }  // namespace firn::kernels::cpu

@@ -297,21 +297,21 @@ class PackedProduct {
   Left packed_left_{};
 };
 
-/// The product of one row x by a 16-bit y, which is read once and never packed as a whole.
-void row_product(Microkernel::AddRow* add_row, const Matrix& x, const Matrix& y, int64_t n,
-                 int64_t k, int64_t parts, const Finish& finish) {
+/// The product of a few rows x by a 16-bit y, which is read once and never packed as a whole.
+void rows_product(Microkernel::AddRows* add_rows, const Matrix& x, const Matrix& y, int64_t m,
+                  int64_t n, int64_t k, int64_t parts, const Finish& finish) {
   constexpr int64_t kWide = 256;  // columns of a part, if they are not contiguous
   const Cut cols(n, y.column == 1 ? std::min(parts, n / kWide) : parts, 32);
-  const int64_t deep = y.column == 1 ? 32 : 4 * kRow, room = cols.most() + kSlice;
-  const int64_t bytes = slot_bytes_of<float>(room);
-  parallel_for_with_scratch(bytes, cols.parts(), n * k, [&](int64_t part) {
+  const int64_t deep = y.column == 1 ? 32 : 4 * kRow / m / 32 * 32, room = cols.most() + kSlice;
+  const int64_t bytes = slot_bytes_of<float>(m * room);
+  parallel_for_with_scratch(bytes, cols.parts(), m * n * k, [&](int64_t part) {
     const int64_t j = cols.begin(part), width = cols.size(part);
-    const Workspace memory(Shape{room}, DType::f32);
+    const Workspace memory(Shape{m * room}, DType::f32);
     float* const sums = memory.view().as<float>();
-    std::fill_n(sums, room, 0.0f);
+    std::fill_n(sums, m * room, 0.0f);
     for (int64_t p = 0; p < k; p += deep)
-      add_row(x.at(0, p), y.at(p, j), std::min(deep, k - p), width, sums);
-    finish(0, 1, j, width, sums, width, false);
+      add_rows(m, x.at(0, p), y.at(p, j), std::min(deep, k - p), width, sums, room);
+    finish(0, m, j, width, sums, room, false);
   });
 }
 
@@ -330,9 +330,9 @@ void packed_product(const Microkernel& unit, const ConstView& a, const ConstView
     return PackedProduct(unit, x, y, m, n, k, false, finish)
         .run(static_cast<const char*>(args.packed.data));
   const bool in_place = x.column == 1 && k % 32 == 0 && (y.column == 1 ? n % 32 == 0 : y.row == 1);
-  if (m == 1 && in_place && args.beta == 0 && size_of(b.dtype) == 2)
-    if (Microkernel::AddRow* const add_row = unit.add_row[b.dtype == DType::bf16])
-      return row_product(add_row, x, y, n, k, grid_of(unit, m, n, k).cols.parts(), finish);
+  if (m <= Microkernel::kFewRows && in_place && args.beta == 0 && size_of(b.dtype) == 2)
+    if (Microkernel::AddRows* const add_rows = unit.add_rows[b.dtype == DType::bf16])
+      return rows_product(add_rows, x, y, m, n, k, grid_of(unit, m, n, k).cols.parts(), finish);
   // Either factor can be the left one, since c^T = b^T a^T. The left one may be read in place. The
   // cost of packing and of transposing the result decides.
   const Matrix xt = x.transposed(), yt = y.transposed();

@@ -294,10 +294,10 @@ struct TileKernel {
     TileProduct<Unit, parts>(k, left, right).run(m, n, c, ldc, add);
   }
 
-  static constexpr Microkernel table(const char* name, Microkernel::AddRow* bf16_row = nullptr) {
+  static constexpr Microkernel table(const char* name, Microkernel::AddRows* bf16_rows = nullptr) {
     return {name,          kLines,     kLines,     packed_bytes<parts>,
             right_bytes,   pack_left,  pack_right, places_left,
-            takes_strides, place_left, multiply,   {nullptr, bf16_row}};
+            takes_strides, place_left, multiply,   {nullptr, bf16_rows}};
   }
 };
 
