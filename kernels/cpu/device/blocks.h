@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "firn/dtype.h"
 #include "kernels/plan/walk.h"
@@ -96,6 +97,16 @@ class Blocks {
 template <class T>
 void copy_block(const T* from, BlockSteps f, T* to, BlockSteps t, std::int64_t height,
                 std::int64_t width);
+
+/// to [columns, rows] = the transpose of from [rows, columns], whose rows are as far apart as the
+/// leading dimensions say.
+template <class C>
+void turn(const C* from, std::int64_t from_ld, std::int64_t rows, std::int64_t columns, C* to,
+          std::int64_t to_ld) {
+  using Bits = std::conditional_t<sizeof(C) == 4, std::uint32_t, std::uint64_t>;
+  copy_block(reinterpret_cast<const Bits*>(from), {1, from_ld}, reinterpret_cast<Bits*>(to),
+             {to_ld, 1}, columns, rows);
+}
 
 /// Calls fn with an unsigned integer of a dtype's size.
 template <class Fn>

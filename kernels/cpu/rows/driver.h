@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "firn/view.h"
+#include "kernels/cpu/device/blocks.h"
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/streaming.h"
@@ -33,8 +34,12 @@ struct RowBlocks {
 };
 
 /// Returns the number of rows to take at once: one, or up to kRow elements of rows without gaps.
-inline std::int64_t rows_together(std::int64_t n, std::int64_t stride) {
-  return stride == n && n > 0 && n < kRow ? kRow / n : 1;
+/// Those of up to Tile<C>::size elements are whole tiles if they are turned.
+template <class C>
+std::int64_t rows_together(std::int64_t n, std::int64_t stride) {
+  constexpr std::int64_t kLanes = Tile<C>::size;
+  if (stride != n || n <= 0 || n >= kRow) return 1;
+  return n <= kLanes ? kRow / n / kLanes * kLanes : kRow / n;
 }
 
 /// The rows of an input [rows, n], as C.
@@ -47,7 +52,7 @@ class RowReader {
   const C* row(std::int64_t i, C* buffer, std::int64_t rows = 1) const {
     return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, rows * n_, buffer);
   }
-  std::int64_t together() const { return rows_together(n_, stride_); }
+  std::int64_t together() const { return rows_together<C>(n_, stride_); }
   /// Returns element j of row i.
   C at(std::int64_t i, std::int64_t j) const {
     C value;
@@ -96,7 +101,7 @@ class RowWriter {
     end_stream();
   }
   float beta() const { return beta_; }
-  std::int64_t together() const { return rows_together(n_, stride_); }
+  std::int64_t together() const { return rows_together<C>(n_, stride_); }
   bool converts() const { return dtype_ != dtype_of<C>; }
   std::int64_t size() const { return n_; }
   /// True if rows that are written once should bypass the caches, in whole tiles.
@@ -196,6 +201,23 @@ auto reduce_row_fetching(std::int64_t n, std::int64_t ahead, const Pass& pass, c
 template <class C, class Pass, class... In>
 auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
   return reduce_row_fetching<C>(n, 0, pass, in...);
+}
+
+/// Returns the sums of pass(in[j * ld]...) over the n <= Tile<C>::size elements of rows side by
+/// side, of which each lane has one. An element is added as reduce_row() adds it.
+template <class C, class Pass, class... In>
+auto reduce_turned(std::int64_t n, std::int64_t ld, const Pass& pass, const In*... in) {
+  using V = Tile<C>;
+  using States = decltype(pass(V::load(in)...));
+  States acc[V::size];
+  for (std::int64_t j = 0; j < n; ++j) {
+    acc[j] = pass(V::load(in + j * ld)...);
+    if (n == V::size) acc[j] = States{} + acc[j];
+  }
+  asm volatile("" : "+m"(acc));  // a product is rounded before it is added
+  for (int half = V::size / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) acc[j] = acc[j] + acc[j + half];
+  return acc[0];
 }
 
 /// out[j] = f(in[j]); returns the sum of out over the row, in an order that depends on n alone.
