@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/math/fold.h"
 #include "kernels/settings/isa.h"
@@ -82,6 +83,23 @@ void fold_pairs(A* __restrict acc, A* __restrict lanes, std::int64_t rows, std::
     rows -= half;
   }
   for (std::int64_t c = 0; c < n; ++c) acc[c] = J::join(acc[c], lanes[c]);
+}
+
+/// Joins both halves of n lines of `rows` <= 2 kWidth elements, `from` of which are `ld` apart: to
+/// [n, kWidth] begins with the rows - rows / 2 elements that fold_pairs() has after its first pass.
+/// It reads up to kLanes elements after the last line, whose values do not matter. If it were
+/// inlined, GCC would forget that its operands are apart.
+template <class J, int kWidth, class A>
+[[gnu::noinline]] void fold_halves(A* __restrict to, const A* __restrict from, std::int64_t ld,
+                                   std::int64_t rows, std::int64_t n) {
+  const std::int64_t half = rows / 2, far = rows - half;
+  std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t> paired[kWidth];
+  for (int c = 0; c < kWidth; ++c) paired[c] = c < half;
+  for (std::int64_t i = 0; i < n; ++i, from += ld, to += kWidth)
+    for (int c = 0; c < kWidth; ++c) {
+      const A other = from[far + c];
+      to[c] = J::join(from[c], paired[c] != 0 ? other : J::identity());
+    }
 }
 
 /// Joins acc[0 .. n) with `rows` dense rows of n <= kLanes / 2 elements. Several rows side by side

@@ -23,6 +23,7 @@ constexpr std::int64_t kBlock = 4096;    // elements folded in one go, and the l
 constexpr std::int64_t kUnit = 32768;    // elements of a unit of work
 constexpr std::int64_t kUnitRows = 256;  // rows of a unit if rows are folded onto rows
 constexpr std::int64_t kTile = 256;      // columns of a unit
+constexpr std::int64_t kHalved = 64;     // lines that are halved together
 
 /// Stores results: out = beta*out + scale*result, rounded once.
 struct Finish {
@@ -271,7 +272,7 @@ class RowReduction {
       return;
     }
     if (across_) {
-      const std::int64_t together = kBlock / rows_;
+      const std::int64_t together = rows_ <= kInOrder ? kBlock / rows_ : kHalved;
       for (std::int64_t k = 0; k < n; k += together)
         unit_across(acc + k, offset + (c + k) * plan_.inner.x, std::min(together, n - k), buffer);
       return;
@@ -293,15 +294,35 @@ class RowReduction {
     });
   }
 
-  /// acc[0 .. n) = fold of all rows, as fold_dense() folds each column.
+  /// acc[0 .. n) = fold of all rows, as fold_dense() folds each column. Those of a dense x are
+  /// lines, which are turned. The longer ones are halved before, while a register has elements of
+  /// one line.
   void unit_across(A* acc, std::int64_t offset, std::int64_t n, E* buffer) const {
+    using J = typename F::Join;
+    constexpr std::int64_t kHalf = kLanes / 2;
+    alignas(64) A lanes[kBlock + kLanes];
     alignas(64) E turned[kBlock];
-    const std::int64_t next = plan_.inner.x, step = plan_.reduced.back().x;
-    if (step == 1 && next == rows_) {
-      const E* const block = load_row<E>(at(offset), x_.dtype, 1, n * rows_, buffer);
-      using Bits = std::conditional_t<sizeof(E) == 4, std::uint32_t, std::uint64_t>;
-      copy_block(reinterpret_cast<const Bits*>(block), {1, rows_}, reinterpret_cast<Bits*>(turned),
-                 {n, 1}, rows_, n);
+    const std::int64_t next = plan_.inner.x, step = plan_.reduced.back().x, size = n * rows_;
+    const bool lines = step == 1 && next == rows_;
+    if (lines) {
+      const E* const block = load_row<E>(at(offset), x_.dtype, 1, size, buffer);
+      if (rows_ > kInOrder) {
+        alignas(64) A halves[kHalved * kHalf], quarters[kHalved * kInOrder];
+        for (std::int64_t i = 0; i < size; ++i) lanes[i] = lifted<F, A>(block[i]);
+        std::fill_n(lanes + size, kLanes, A(0));
+        const A* from = lanes;
+        std::int64_t ld = rows_, rows = rows_;
+        if (rows > kHalf) {
+          fold_halves<J, kHalf>(halves, from, ld, rows, n);
+          from = halves;
+          ld = kHalf;
+          rows -= rows / 2;
+        }
+        fold_halves<J, kInOrder>(quarters, from, ld, rows, n);
+        turn(quarters, kInOrder, n, kInOrder, lanes, n);
+        return fold_pairs<J>(acc, lanes, rows - rows / 2, n);
+      }
+      turn(block, rows_, n, rows_, turned, n);
     } else {
       for (std::int64_t r = 0; r < rows_; ++r) {
         E* const to = turned + r * n;
@@ -313,9 +334,8 @@ class RowReduction {
       for (std::int64_t r = 0; r < rows_; ++r) fold_rows<F>(acc, turned + r * n, n, 1, n);
       return;
     }
-    alignas(64) A lanes[kBlock];
-    for (std::int64_t i = 0; i < rows_ * n; ++i) lanes[i] = lifted<F, A>(turned[i]);
-    fold_pairs<typename F::Join>(acc, lanes, rows_, n);
+    for (std::int64_t i = 0; i < size; ++i) lanes[i] = lifted<F, A>(turned[i]);
+    fold_pairs<J>(acc, lanes, rows_, n);
   }
 
   const void* at(std::int64_t offset) const { return advance(x_.data, x_.dtype, offset); }
