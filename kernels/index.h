@@ -1,6 +1,6 @@
 // Contract of the kernels that read or write at positions held in a tensor. Index tensors are i64
 // or i32, of any strides. An index outside its axis raises an Error that names `op`, position,
-// value and bound. The CPU may have written by then. A CUDA device records the fault and continues
+// value and bound. The CPU throws before it writes. A CUDA device records the fault and continues
 // (firn/runtime/kernel_support.h); the host throws at its next wait. Until then a read at such an
 // index gives NaN in floating dtypes and 0 in others, and an addition there is skipped.
 #pragma once

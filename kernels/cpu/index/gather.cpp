@@ -68,6 +68,7 @@ void check_index(const char* op, const ConstView& index, std::int64_t bound) {
 
 void gather(const char* op, const ConstView& x, const ConstView& index, const View& out, int axis,
             Stream) {
+  check_index(op, index, x.shape[axis]);
   if (out.numel() == 0) return;
   const IndexGeometry g(x, index, out, axis);
   visit_size(x.dtype, [&]<class T>() {

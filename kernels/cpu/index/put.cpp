@@ -46,6 +46,7 @@ V reversed_along(V v, int axis) {
 
 void put(const char* op, const ConstView& src, const ConstView& index, const View& out, int axis,
          Meeting meeting, Stream) {
+  check_index(op, index, out.shape[axis]);
   if (src.numel() == 0) return;
   if (meeting == Meeting::last)
     return visit_size(out.dtype, [&]<class T>() {

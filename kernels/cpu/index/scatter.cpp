@@ -247,6 +247,7 @@ void add_slices(const ConstView& dy, const ConstView& index, const View& grad, i
 
 void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
                      int axis, float beta, Stream stream) {
+  check_index(op, index, grad.shape[axis]);
   if (beta == 0) fill(grad, 0, stream);
   if (dy.numel() == 0) return;
   const IndexGeometry g(grad, index, dy, axis);
