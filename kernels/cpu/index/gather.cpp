@@ -24,6 +24,23 @@ Dims own_position(const Dims& at, const ConstView& index) {
   return own.size() > 0 ? own : at;
 }
 
+/// True if one of n indices, `stride` apart, lies outside [0, bound).
+template <class I>
+bool any_outside(const I* index, std::int64_t n, std::int64_t stride, std::int64_t bound) {
+  const auto last = static_cast<std::uint64_t>(bound - 1);
+  std::uint64_t signs = 0;
+  const auto add = [&](I i) {  // i or last - i is negative
+    const auto bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(i));
+    signs |= bits | (last - bits);
+  };
+  if (stride == 1) {  // compilers vectorise this loop
+    for (std::int64_t k = 0; k < n; ++k) add(index[k]);
+  } else {
+    for (std::int64_t k = 0; k < n; ++k) add(index[k * stride]);
+  }
+  return signs >> 63 != 0;
+}
+
 template <class I>
 void check_index_as(const char* op, const ConstView& index, std::int64_t bound) {
   if (index.numel() == 0) return;
@@ -72,8 +89,7 @@ void gather(const char* op, const ConstView& x, const ConstView& index, const Vi
   if (out.numel() == 0) return;
   const IndexGeometry g(x, index, out, axis);
   visit_size(x.dtype, [&]<class T>() {
-    each_pair<false>(op, x.as<T>(), out.as<T>(), index, g, x.shape[axis],
-                     [](const T& from, T& to) { to = from; });
+    each_pair<false>(x.as<T>(), out.as<T>(), index, g, [](const T& from, T& to) { to = from; });
   });
 }
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <type_traits>
@@ -26,8 +25,7 @@ inline constexpr std::int64_t kIndexChunk = 16384;  ///< elements of a chunk of 
 inline constexpr std::int64_t kFewTerms = 64;
 
 /// Throws Error in the name of `op` if an index is outside [0, bound). An axis with stride 0 is
-/// checked once. Does nothing in a dry run. Loops that read each index once check it themselves
-/// (each_element), and call this to name the one that is outside.
+/// checked once. Does nothing in a dry run.
 void check_index(const char* op, const ConstView& index, std::int64_t bound);
 
 inline std::int64_t index_at(const ConstView& index, std::int64_t offset) {
@@ -43,57 +41,32 @@ struct IndexSteps {
   std::int64_t dense = 0;
 };
 
-/// True if one of n indices, `stride` apart, lies outside [0, bound).
-template <class I>
-bool any_outside(const I* index, std::int64_t n, std::int64_t stride, std::int64_t bound) {
-  const auto last = static_cast<std::uint64_t>(bound - 1);
-  std::uint64_t signs = 0;
-  const auto add = [&](I i) {  // i or last - i is negative
-    const auto bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(i));
-    signs |= bits | (last - bits);
-  };
-  if (stride == 1) {  // compilers vectorise this loop
-    for (std::int64_t k = 0; k < n; ++k) add(index[k]);
-  } else {
-    for (std::int64_t k = 0; k < n; ++k) add(index[k * stride]);
-  }
-  return signs >> 63 != 0;
-}
-
 /// Calls fn(table offset, dense offset) for the elements of a line, in order; an index counts steps
-/// of `along` in the table. Ends and returns false before it reads at an index outside [0, bound).
+/// of `along` in the table.
 template <class I, class Fn>
-bool each_element(const I* index, const IndexSteps& line, std::int64_t along, std::int64_t bound,
-                  Fn&& fn) {
-  constexpr std::int64_t kPiece = 1024;  // stays in L1 between the check and its use
+void each_element(const I* index, const IndexSteps& line, std::int64_t along, Fn&& fn) {
   constexpr std::integral_constant<std::int64_t, 0> kNone;
   constexpr std::integral_constant<std::int64_t, 1> kOne;
   if (line.index == 0) {  // one index for all elements
-    if (any_outside(index, 1, 1, bound)) return false;
     const std::int64_t begin = static_cast<std::int64_t>(*index) * along;
     if (line.table == 1 && line.dense == 1) {
       for (std::int64_t k = 0; k < line.size; ++k) fn(begin + k, k);
     } else {
       for (std::int64_t k = 0; k < line.size; ++k) fn(begin + k * line.table, k * line.dense);
     }
-    return true;
+    return;
   }
-  for (std::int64_t first = 0; first < line.size; first += kPiece) {
-    const std::int64_t last = std::min(line.size, first + kPiece);
-    if (any_outside(index + first * line.index, last - first, line.index, bound)) return false;
-    const auto run = [&](auto table, auto step, auto dense, auto factor) {
-      for (std::int64_t k = first; k < last; ++k)
-        fn(k * table + static_cast<std::int64_t>(index[k * step]) * factor, k * dense);
-    };
-    if (line.index != 1 || line.dense != 1) {
-      run(line.table, line.index, line.dense, along);
-    } else if (line.table == 0 && along == 1) {
-      run(kNone, kOne, kOne, kOne);
-    } else {
-      run(line.table, kOne, kOne, along);
-    }
+  const auto run = [&](auto table, auto step, auto dense, auto factor) {
+    for (std::int64_t k = 0; k < line.size; ++k)
+      fn(k * table + static_cast<std::int64_t>(index[k * step]) * factor, k * dense);
+  };
+  if (line.index != 1 || line.dense != 1) {
+    run(line.table, line.index, line.dense, along);
+  } else if (line.table == 0 && along == 1) {
+    run(kNone, kOne, kOne, kOne);
+  } else {
+    run(line.table, kOne, kOne, along);
   }
-  return true;
 }
 
 /// Calls fn(address) with the type of the indices.
@@ -162,10 +135,10 @@ inline ConstView over_columns(const ConstView& index, std::int64_t d) {
 }
 
 /// Calls fn(element of the table, element of `dense`) for all positions. If kOrdered, one thread
-/// meets the positions along the axis, in their order. Throws as check_index() does.
+/// meets the positions along the axis, in their order.
 template <bool kOrdered, class Table, class Dense, class Fn>
-void each_pair(const char* op, Table* table, Dense* dense, const ConstView& index,
-               const IndexGeometry& g, std::int64_t bound, const Fn& fn) {
+void each_pair(Table* table, Dense* dense, const ConstView& index, const IndexGeometry& g,
+               const Fn& fn) {
   const IndexSteps &axis = g.axis, &inner = g.inner;
   const bool along = inner.size == 1;  // a line follows the axis, or each of its positions has one
   const std::int64_t columns = std::min(kOrdered ? kIndexChunk / 32 : kIndexChunk, inner.size);
@@ -174,7 +147,6 @@ void each_pair(const char* op, Table* table, Dense* dense, const ConstView& inde
   const std::int64_t tiles = math::ceil_div(inner.size, columns);
   const std::int64_t parts = math::ceil_div(axis.size, rows), pieces = g.lines * parts * tiles;
   const std::int64_t together = std::max<std::int64_t>(1, kIndexChunk / (rows * columns));
-  std::atomic<bool> inside = true;
   with_indices(index, [&](const auto* list) {
     parallel_for(
         math::ceil_div(pieces, together), pieces * rows * columns, [&](std::int64_t chunk) {
@@ -189,15 +161,13 @@ void each_pair(const char* op, Table* table, Dense* dense, const ConstView& inde
             Table* const here = table + at.table + column * inner.table;
             for (std::int64_t j = row; j < (along ? row + 1 : row + m); ++j) {
               Dense* const own = dense + at.dense + column * inner.dense + j * axis.dense;
-              if (!each_element(list + at.index + column * inner.index + j * axis.index, line,
-                                axis.table, bound,
-                                [&](std::int64_t t, std::int64_t d) { fn(here[t], own[d]); }))
-                inside = false;
+              each_element(list + at.index + column * inner.index + j * axis.index, line,
+                           axis.table,
+                           [&](std::int64_t t, std::int64_t d) { fn(here[t], own[d]); });
             }
           }
         });
   });
-  if (!inside) check_index(op, index, bound);
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

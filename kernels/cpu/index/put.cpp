@@ -11,16 +11,16 @@ namespace {
 
 /// Calls meet(element of out, element of src) for all positions, in the order of the index.
 template <class T, class Meet>
-void meet_all(const char* op, const ConstView& src, const ConstView& index, const View& out,
-              int axis, const Meet& meet) {
+void meet_all(const ConstView& src, const ConstView& index, const View& out, int axis,
+              const Meet& meet) {
   const IndexGeometry g(out, index, src, axis);
-  each_pair<true>(op, out.as<T>(), src.as<T>(), index, g, out.shape[axis], meet);
+  each_pair<true>(out.as<T>(), src.as<T>(), index, g, meet);
 }
 
 template <class T>
-void combine_as(const char* op, const ConstView& src, const ConstView& index, const View& out,
-                int axis, Meeting meeting) {
-  const auto combine = [&](const auto& meet) { meet_all<T>(op, src, index, out, axis, meet); };
+void combine_as(const ConstView& src, const ConstView& index, const View& out, int axis,
+                Meeting meeting) {
+  const auto combine = [&](const auto& meet) { meet_all<T>(src, index, out, axis, meet); };
   switch (meeting) {
     case Meeting::sum:
       if constexpr (std::is_integral_v<T>) combine([](T& a, T b) { a = math::wrapping_sum(a, b); });
@@ -50,19 +50,19 @@ void put(const char* op, const ConstView& src, const ConstView& index, const Vie
   if (src.numel() == 0) return;
   if (meeting == Meeting::last)
     return visit_size(out.dtype, [&]<class T>() {
-      meet_all<T>(op, src, index, out, axis, [](T& a, T b) { a = b; });
+      meet_all<T>(src, index, out, axis, [](T& a, T b) { a = b; });
     });
   switch (out.dtype) {
     case f64:
-      return combine_as<double>(op, src, index, out, axis, meeting);
+      return combine_as<double>(src, index, out, axis, meeting);
     case i32:
-      return combine_as<std::int32_t>(op, src, index, out, axis, meeting);
+      return combine_as<std::int32_t>(src, index, out, axis, meeting);
     case i64:
-      return combine_as<std::int64_t>(op, src, index, out, axis, meeting);
+      return combine_as<std::int64_t>(src, index, out, axis, meeting);
     case u8:
-      return combine_as<std::uint8_t>(op, src, index, out, axis, meeting);
+      return combine_as<std::uint8_t>(src, index, out, axis, meeting);
     default:
-      return combine_as<float>(op, src, index, out, axis, meeting);
+      return combine_as<float>(src, index, out, axis, meeting);
   }
 }
 
@@ -72,7 +72,7 @@ void put_backward(const ConstView& index, const View& dx, const View& dsrc, int 
   const ConstView places = reversed_along(index, axis);
   const IndexGeometry g(dx, places, to, axis);
   visit_size(dx.dtype, [&]<class T>() {
-    each_pair<true>("put", dx.as<T>(), to.as<T>(), places, g, dx.shape[axis], [](T& a, T& b) {
+    each_pair<true>(dx.as<T>(), to.as<T>(), places, g, [](T& a, T& b) {
       b = a;
       a = 0;
     });

@@ -1,6 +1,5 @@
 // Adds at positions held in a tensor, on the CPU: the gradients of gather.
 #include <algorithm>
-#include <atomic>
 #include <optional>
 
 #include "kernels/copy.h"
@@ -15,32 +14,30 @@ namespace {
 
 constexpr std::int64_t kTile = 512;  // columns of a chunk
 
-/// sum[index * axis_step + c * step] += dy, for n columns and all positions along the axis. Returns
-/// false, with a part added, if an index is outside [0, bound).
+/// sum[index * axis_step + c * step] += dy, for n columns and all positions along the axis.
 template <class A>
-bool add_columns(const ConstView& dy, const ConstView& index, const IndexGeometry& g,
-                 const IndexSteps& at, std::int64_t n, std::int64_t bound, A* sum,
-                 std::int64_t axis_step, std::int64_t step) {
+void add_columns(const ConstView& dy, const ConstView& index, const IndexGeometry& g,
+                 const IndexSteps& at, std::int64_t n, A* sum, std::int64_t axis_step,
+                 std::int64_t step) {
   alignas(64) A buffer[kTile];
   // The axis is the only loop, or each of its positions has a row of columns.
   const IndexSteps rows{n == 1 ? math::ceil_div(g.axis.size, kTile) : g.axis.size, 0,
                         (n == 1 ? kTile : 1) * g.axis.index, (n == 1 ? kTile : 1) * g.axis.dense};
   const IndexSteps& fast = n == 1 ? g.axis : g.inner;
-  return with_indices(index, [&](const auto* list) {
+  with_indices(index, [&](const auto* list) {
     for (std::int64_t j = 0; j < rows.size; ++j) {
       const std::int64_t m = n == 1 ? std::min(kTile, g.axis.size - j * kTile) : n;
       const void* const from = advance(dy.data, dy.dtype, at.dense + j * rows.dense);
       const IndexSteps line{m, n == 1 ? 0 : step, fast.index, 1};
       const auto add = [&](const auto* row) {
-        return each_element(list + at.index + j * rows.index, line, axis_step, bound,
-                            [&](std::int64_t t, std::int64_t d) { sum[t] += row[d]; });
+        each_element(list + at.index + j * rows.index, line, axis_step,
+                     [&](std::int64_t t, std::int64_t d) { sum[t] += row[d]; });
       };
-      if (!(dy.dtype == f32 && fast.dense == 1
-                ? add(static_cast<const float*>(from))
-                : add(load_row<A>(from, dy.dtype, fast.dense, m, buffer))))
-        return false;
+      if (dy.dtype == f32 && fast.dense == 1)
+        add(static_cast<const float*>(from));
+      else
+        add(load_row<A>(from, dy.dtype, fast.dense, m, buffer));
     }
-    return true;
   });
 }
 
@@ -54,13 +51,12 @@ std::int64_t parts_of(std::int64_t terms, std::int64_t bound) {
 
 /// Adds one list of terms that is much longer than the line of sums. Each part of it has sums of
 /// its own, which are then added in the order of the parts.
-bool add_parts(const ConstView& dy, const ConstView& index, const View& grad, int axis,
+void add_parts(const ConstView& dy, const ConstView& index, const View& grad, int axis,
                const IndexGeometry& g, std::int64_t parts) {
   const std::int64_t bound = grad.shape[axis];
   Workspace sums({parts, bound}, f64);
   double* const all = sums.view().as<double>();
   const std::int64_t each = math::ceil_div(g.axis.size, parts);
-  std::atomic<bool> inside = true;
   parallel_for(parts, g.axis.size, [&](std::int64_t p) {
     std::fill_n(all + p * bound, bound, 0.0);
     IndexGeometry part = g;
@@ -68,9 +64,8 @@ bool add_parts(const ConstView& dy, const ConstView& index, const View& grad, in
     IndexSteps from;
     from.index = p * each * g.axis.index;
     from.dense = p * each * g.axis.dense;
-    if (!add_columns(dy, index, part, from, 1, bound, all + p * bound, 1, 1)) inside = false;
+    add_columns(dy, index, part, from, 1, all + p * bound, 1, 1);
   });
-  if (!inside) return false;
   parallel_for(math::ceil_div(bound, kTile), parts * bound, [&](std::int64_t tile) {
     alignas(64) double old[kTile];
     const std::int64_t first = tile * kTile, n = std::min(kTile, bound - first);
@@ -82,13 +77,11 @@ bool add_parts(const ConstView& dy, const ConstView& index, const View& grad, in
       for (std::int64_t i = 0; i < n; ++i) sum[i] += sum[p * bound + i];
     store_row<double>(sum, to, grad.dtype, g.axis.table, n);
   });
-  return true;
 }
 
-/// Adds element by element, in sums of type A. Returns false, with a part added, if an index is
-/// outside.
+/// Adds element by element, in sums of type A.
 template <class A>
-bool add_elements(const ConstView& dy, const ConstView& index, const View& grad, int axis,
+void add_elements(const ConstView& dy, const ConstView& index, const View& grad, int axis,
                   const IndexGeometry& g) {
   const std::int64_t bound = grad.shape[axis];
   const std::int64_t tiles = math::ceil_div(g.inner.size, kTile);
@@ -99,7 +92,6 @@ bool add_elements(const ConstView& dy, const ConstView& index, const View& grad,
   const Shape sums{bound, std::min(kTile, g.inner.size)};  // sums of a narrower gradient
   const std::int64_t bytes = direct ? 0 : slot_bytes_of<A>(sums.product());
   const std::int64_t chunks = math::ceil_div(pieces, together);
-  std::atomic<bool> inside = true;
   parallel_for_with_scratch(bytes, chunks, pieces * each, [&](std::int64_t chunk) {
     std::optional<Workspace> wide;
     if (!direct) wide.emplace(sums, dtype_of<A>);
@@ -112,7 +104,7 @@ bool add_elements(const ConstView& dy, const ConstView& index, const View& grad,
       at.index += c * g.inner.index;
       at.dense += c * g.inner.dense;
       const auto add = [&](A* sum, std::int64_t axis_step, std::int64_t step) {
-        if (!add_columns(dy, index, g, at, n, bound, sum, axis_step, step)) inside = false;
+        add_columns(dy, index, g, at, n, sum, axis_step, step);
       };
       if (direct) {
         add(grad.as<A>() + at.table, g.axis.table, g.inner.table);
@@ -137,7 +129,6 @@ bool add_elements(const ConstView& dy, const ConstView& index, const View& grad,
       }
     }
   });
-  return inside;
 }
 
 /// The positions 0 .. m-1 of a list of indices, sorted by index. Positions of equal indices keep
@@ -247,26 +238,22 @@ void add_slices(const ConstView& dy, const ConstView& index, const View& grad, i
 
 void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
                      int axis, float beta, Stream stream) {
-  check_index(op, index, grad.shape[axis]);
+  const std::int64_t bound = grad.shape[axis];
+  check_index(op, index, bound);
   if (beta == 0) fill(grad, 0, stream);
   if (dy.numel() == 0) return;
   const IndexGeometry g(grad, index, dy, axis);
   bool one_list = g.inner.index == 0 && g.inner.size > 1;
   for (int i = 0; i < g.outer_count; ++i) one_list = one_list && g.outer[i].index == 0;
-  const std::int64_t bound = grad.shape[axis], parts = parts_of(g.axis.size, bound);
-  bool inside = false;
-  if (one_list) {
-    check_index(op, index, bound);
-    return add_slices(dy, index, grad, axis, g);
-  }
+  if (one_list) return add_slices(dy, index, grad, axis, g);
+  const std::int64_t parts = parts_of(g.axis.size, bound);
   if (parts > 1 && g.lines == 1 && g.inner.size == 1) {
-    inside = add_parts(dy, index, grad, axis, g, parts);
+    add_parts(dy, index, grad, axis, g, parts);
   } else if (grad.dtype == f64 || g.axis.size > kFewTerms) {
-    inside = add_elements<double>(dy, index, grad, axis, g);
+    add_elements<double>(dy, index, grad, axis, g);
   } else {
-    inside = add_elements<float>(dy, index, grad, axis, g);
+    add_elements<float>(dy, index, grad, axis, g);
   }
-  if (!inside) check_index(op, index, bound);
 }
 
 void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
