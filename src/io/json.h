@@ -58,8 +58,8 @@ class JsonReader {
   std::vector<std::uint64_t> numbers(std::size_t most);
   /// Skips null and returns true if it is next; else returns false.
   bool null();
-  /// Reads any value, and sets `value` to the characters of a string, or to the value as it is written.
-  /// Returns false for a list or an object.
+  /// Reads any value, and sets `value` to the characters of a string, or to the value as it is
+  /// written. Returns false for a list or an object.
   bool scalar(std::string_view& value);
   /// Throws unless only white space is left; `what` names what came before.
   void end(const char* what);

@@ -64,7 +64,8 @@ std::string shown(const JsonValue& value) {
     case JsonValue::object:
       return fmt::format("an object of {} keys", value.members().size());
     default:
-      return std::string(value.spelling().substr(0, 40)) + (value.spelling().size() > 40 ? "..." : "");
+      return std::string(value.spelling().substr(0, 40)) +
+             (value.spelling().size() > 40 ? "..." : "");
   }
 }
 
@@ -83,11 +84,9 @@ ConfigFile::ConfigFile(std::shared_ptr<const JsonTree> tree, const JsonValue& va
       prefix_(std::move(prefix)),
       read_(value.members().size(), false) {}
 
-ConfigFile::ConfigFile(std::shared_ptr<const JsonTree> tree)
-    : ConfigFile(tree, tree->root(), {}) {
+ConfigFile::ConfigFile(std::shared_ptr<const JsonTree> tree) : ConfigFile(tree, tree->root(), {}) {
   if (value_.kind() != JsonValue::object)
-    fail(fmt::format("the text is {}, not an object", name_of(value_.kind())),
-         tree->source().hint);
+    fail(fmt::format("the text is {}, not an object", name_of(value_.kind())), tree->source().hint);
 }
 
 ConfigFile::ConfigFile(const char* op, const std::string& path) : ConfigFile(read(op, path)) {}
