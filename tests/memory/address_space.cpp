@@ -32,7 +32,8 @@ std::size_t address_space() {
 /// What `work` says in a child process that may have so many bytes more of address space.
 std::string said_within(std::size_t more, const std::function<std::string()>& work) {
   return testing::in_child([&]() -> std::string {
-    const rlimit limit{address_space() + more, address_space() + more};
+    const rlim_t most = address_space() + more;  // once: reading it allocates memory
+    const rlimit limit{most, most};
     return ::setrlimit(RLIMIT_AS, &limit) == 0 ? work() : "no limit could be set";
   });
 }
