@@ -9,7 +9,7 @@
 namespace firn::lm::bpe {
 
 /// Largest file that is read as a tokenizer, in bytes.
-inline constexpr std::size_t kLargestFile = std::size_t{1} << 28;
+inline constexpr std::size_t kLargestFile = std::size_t{1} << 26;
 
 /// Reads a tokenizer.json (read_json.cpp).
 Spec read_json(const std::string& path);
