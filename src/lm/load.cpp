@@ -118,7 +118,7 @@ void refuse_old(const std::filesystem::path& folder, const char* file, const cha
 }
 
 void save_weights(const std::filesystem::path& folder, const nn::Module& model, const Names& names,
-                  const std::string& config) {
+                  const std::string& config, const io::ShardOptions& options) {
   std::error_code error;
   std::filesystem::create_directory(folder, error);
   if (error) throw IoError(kSave, folder.string(), "the folder cannot be made: " + error.message());
@@ -129,12 +129,12 @@ void save_weights(const std::filesystem::path& folder, const nn::Module& model, 
     if (ends_with_one_of(w.name, names.transposed)) w.tensor = transpose(w.tensor.detach(), 0, 1);
   }
   const std::vector<io::Metadata> metadata{{"format", "pt"}};  // transformers asks for it
-  if (bytes <= io::ShardOptions().max_bytes) {
+  if (bytes <= options.max_bytes) {
     refuse_old(folder, kIndex, kOneFile);
     io::save_safetensors((folder / kOneFile).string(), weights, metadata);
   } else {
     refuse_old(folder, kOneFile, kIndex);
-    io::save_safetensors_shards(folder.string(), weights, metadata);
+    io::save_safetensors_shards(folder.string(), weights, metadata, options);
   }
   io::TextFile file(kSave, (folder / "config.json").string());
   file.write(config + "\n");
@@ -155,13 +155,13 @@ void load(const std::string& folder, Llama& model) try {
 }
 FIRN_OUT_OF_MEMORY(kLoad)
 
-void save(const std::string& folder, const Gpt2& model) try {
-  save_weights(folder, model, gpt2_names(), model.config().to_json());
+void save(const std::string& folder, const Gpt2& model, const io::ShardOptions& options) try {
+  save_weights(folder, model, gpt2_names(), model.config().to_json(), options);
 }
 FIRN_OUT_OF_MEMORY(kSave)
 
-void save(const std::string& folder, const Llama& model) try {
-  save_weights(folder, model, llama_names(), model.config().to_json());
+void save(const std::string& folder, const Llama& model, const io::ShardOptions& options) try {
+  save_weights(folder, model, llama_names(), model.config().to_json(), options);
 }
 FIRN_OUT_OF_MEMORY(kSave)
 

@@ -138,6 +138,17 @@ TEST_CASE("load: a config that computes something else is refused, with both val
   lm::load(folder.path().string(), equal);
 }
 
+EACH_MODEL("save: weights above a limit are several files") {
+  const TempFolder folder;
+  TestType from = made<TestType>(1), to = made<TestType>(2);
+  lm::save(folder.path().string(), from, {.max_bytes = 4000});
+  CHECK(!std::filesystem::exists(folder.file("model.safetensors")));
+  lm::load(folder.path().string(), to);
+  expect_same("logits", logits_of(to), logits_of(from));
+  CHECK(error_of([&] { lm::save(folder.path().string(), from); }).find("index.json") !=
+        std::string::npos);
+}
+
 TEST_CASE("save: a folder with weights in the other form is refused, and one is made") {
   const TempFolder folder;
   manual_seed(1);

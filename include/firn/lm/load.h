@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "firn/io/safetensors.h"
 #include "firn/lm/gpt2.h"
 #include "firn/lm/llama.h"
 
@@ -28,13 +29,13 @@ void load(const std::string& folder, Gpt2& model);
 void load(const std::string& folder, Llama& model);
 
 /// Writes config.json and the weights to a folder, under the names of transformers, which loads
-/// them by from_pretrained(). The folder is made if its parent exists. Weights of more than 5 GB
-/// become several files with an index.
+/// them by from_pretrained(). The folder is made if its parent exists. Weights of more than
+/// options.max_bytes become several files with an index.
 ///
 /// Each file is replaced as a whole, config.json last: see io::save_safetensors(). Throws IoError
 /// if a file cannot be written. Also throws IoError if the folder has weights in the other form,
 /// one file or several, because readers could take the old ones.
-void save(const std::string& folder, const Gpt2& model);
-void save(const std::string& folder, const Llama& model);
+void save(const std::string& folder, const Gpt2& model, const io::ShardOptions& options = {});
+void save(const std::string& folder, const Llama& model, const io::ShardOptions& options = {});
 
 }  // namespace firn::lm
