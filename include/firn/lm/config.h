@@ -42,9 +42,9 @@ struct Gpt2Config {
   SpecialIds ids = {};              ///< bos_token_id, eos_token_id, pad_token_id
 
   /// Reads a config.json, or that of a folder. Throws IoError that names the file, the key and its
-  /// value: for text that is not JSON, a missing size, a number outside its limits, another
-  /// model_type or architecture, and a key that firn does not know, since it could change the
-  /// computation.
+  /// value. It refuses text that is not JSON, a missing size, a number outside its limits, and
+  /// another model_type or architecture. It also refuses a key that firn does not know and that has
+  /// a value, since it could change the computation.
   static Gpt2Config from_file(const std::string& path);
   /// Returns the text of a config.json that from_file() and transformers read.
   std::string to_json() const;

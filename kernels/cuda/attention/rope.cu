@@ -42,8 +42,8 @@ static __global__ void rope_kernel(RopeRows rows, RopeArgs args, std::int64_t co
         rows.positions ? load_element<std::int64_t>(rows.positions, rows.position_dtype,
                                                     b * rows.position_batch + r * rows.position_row)
                        : args.offset + r;
-    const double frequency = args.frequencies ? args.frequencies[i]
-                                              : math::rope_frequency(args.theta, i, rows.pairs);
+    const double frequency =
+        args.frequencies ? args.frequencies[i] : math::rope_frequency(args.theta, i, rows.pairs);
     const double angle = math::rope_angle(position, frequency);
     const C sine = math::sin(static_cast<C>(angle));
     const math::Turn<C> turn{math::cos(static_cast<C>(angle)), args.inverse ? -sine : sine};
