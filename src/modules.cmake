@@ -38,7 +38,7 @@ firn_module(train
   SOURCES include/firn/train src/train include/firn/metrics src/metrics include/firn/profile.h src/profile
     include/firn/environment.h src/environment)
 
-# Language models: their files, tokenizers, and the kernels of quantised weights.
+# Language models, their files and tokenizers, and the kernels of quantised weights.
 firn_module(lm
   LINKS core io
   PACKAGES PCRE2 UTF8PROC
