@@ -169,7 +169,7 @@ ConstView positions_view(const Tensor& positions) {
 Tensor frequencies_of(const RopeOptions& options, const Tensor& x) {
   const Tensor& given = options.frequencies;
   if (!given.defined()) return given;
-  FIRN_CHECK(given.dtype() == f64 && given.shape() == Shape{x.size(-1) / 2}, "rope",
+  FIRN_CHECK(given.dtype() == f64 && given.rank() == 1 && given.numel() == x.size(-1) / 2, "rope",
              "frequencies are f64 [d/2]: one angle for each pair", "frequencies {} for x {}",
              describe(given), describe(x));
   FIRN_CHECK(given.device() == x.device(), "rope", "move them: frequencies.to(x.device())",
