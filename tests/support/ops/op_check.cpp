@@ -507,6 +507,7 @@ void check_golden(const OpRow& row) {
 void check_integers(const OpRow& row) {
   for (std::size_t which = 0; which < row.shapes.size(); ++which) {
     const auto& shapes = row.shapes[which];
+    if (too_slow(shapes, f32, Layout::contiguous)) continue;
     INFO("shapes " << name_shapes(shapes));
     Rng rng(seed_of(row.name) + which);
     std::vector<Values> values;
@@ -530,6 +531,7 @@ void check_integers(const OpRow& row) {
 void check_in_place(const OpRow& row) {
   for (std::size_t which = 0; which < row.shapes.size(); ++which) {
     const auto& shapes = row.shapes[which];
+    if (too_slow(shapes, f32, Layout::contiguous)) continue;
     const std::vector<Values> values = operand_values(row, which);
     const Tensor plain = evaluate(row, shapes, values, {});
     if (!(plain.shape() == shapes[0])) continue;  // the first operand would have to grow
