@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "firn/memory/plan.h"
 #include "models.h"
 #include "support/catch.h"
 #include "support/values.h"
@@ -51,6 +52,26 @@ EACH_MODEL("language models: every parameter gets a gradient that is not zero", 
       CHECK(finite);
     }
   }
+}
+
+EACH_MODEL("[S38] language models: a plan of a step has its peak, and changes nothing", "") {
+  const Tensor ids = random_ids(2, 12);
+  const auto train = [&](bool planned) {
+    TestType model = made_model<TestType>({.dtype = f16});
+    optim::AdamW opt(model.parameters());
+    const auto step = [&] {
+      opt.backward(model.loss(ids, lm::next_ids(ids)));
+      opt.step();
+    };
+    for (int i = 0; i < 2; ++i) {
+      const std::size_t peak = planned ? plan_memory(step).peak : 0;
+      reset_peak_memory();
+      step();
+      if (planned) CHECK(memory_stats().total.peak == peak);
+    }
+    return model.loss(ids, lm::next_ids(ids)).item();
+  };
+  CHECK(train(true) == train(false));
 }
 
 EACH_MODEL("language models: gradients are those of differences", "") {

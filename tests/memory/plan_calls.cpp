@@ -452,9 +452,12 @@ const std::map<std::string, std::vector<std::string>> kLeftOut = {
       "runtime::on_replay",
       "runtime::refuse_capture",
       "runtime::throw_cuda_error"}},
-    {"tested elsewhere: files in tests/memory/plan.cpp, graphs there too, ranks in tests/dist",
+    {"tested elsewhere: files in tests/memory/plan.cpp, graphs there too, ranks in tests/dist, "
+     "folders of language models in tests/lm",
      {"io::load_run",
       "io::load_safetensors",
+      "lm::load",
+      "lm::save",
       "Checkpoints::resume",
       "Graph::replay",
       "Group::all_gather",
@@ -474,6 +477,11 @@ const std::map<std::string, std::vector<std::string>> kLeftOut = {
       "io::from_unversioned_dlpack",
       "io::to_dlpack",
       "io::to_unversioned_dlpack"}},
+    {"tested elsewhere: language models in tests/lm/models_training.cpp",
+     {"Gpt2::loss", "Llama::loss"}},
+    {"of texts, files and ids alone, without a tensor",
+     {"Gpt2Config::check", "LlamaConfig::check", "StreamDecoder::finish", "StreamDecoder::push",
+      "Tokenizer::encode_to", "Tokenizer::save", "lm::train_bpe"}},
     {"an interface: train::fit() implements it", {"Loop::stop", "Loop::write"}}};
 
 }  // namespace
