@@ -116,7 +116,7 @@ Tensor ops::put_at(const char* op, const Tensor& x, const Tensor& index, const T
     if (b.needs(0)) add(0, of_x(op, dy, at, axis));
     if (b.needs(1)) add(1, of_src(dy, at, stays(op, at, axis, dy.size(axis)), axis));
   };
-  const auto in_memory = [op, axis, backward](Backward& b) {
+  const auto in_memory = [axis, backward](Backward& b) {
     const OwnerScope owner(Owner::workspace);
     if (!b.needs(1) || !b.grad().device().is_cpu())
       return backward(b, [&b](int i, const Tensor& t) { b.accumulate(i, t); });
