@@ -21,10 +21,16 @@ namespace firn::lm {
 /// token, the name of one in the text is encoded as the characters that it consists of.
 class Special {
  public:
-  enum None : std::uint8_t { none };  ///< no special token; the default
-  enum All : std::uint8_t { all };    ///< every special token
-  Special(None = none) {}             ///< Permits none.
-  Special(All) : all_(true) {}        ///< Permits all.
+  /// The type of `none`.
+  enum None : std::uint8_t {
+    none  ///< no special token; the default
+  };
+  /// The type of `all`.
+  enum All : std::uint8_t {
+    all  ///< every special token
+  };
+  Special(None = none) {}       ///< Permits none.
+  Special(All) : all_(true) {}  ///< Permits all.
   /// Permits the tokens of these names.
   Special(std::vector<std::string> names) : names_(std::move(names)) {}
   /// Permits the tokens of these names: `{"<|im_start|>", "<|im_end|>"}`.
@@ -59,6 +65,7 @@ struct DecodeOptions {
 /// expression whose matches are pieces, as is the text between two of them.
 class Pattern {
  public:
+  /// The well-known rules.
   enum Known : std::uint8_t {
     gpt2,    ///< GPT-2, RoBERTa, OPT
     cl100k,  ///< GPT-4, as tiktoken has it
@@ -83,8 +90,8 @@ class Pattern {
 
 /// A special token and its id.
 struct SpecialToken {
-  std::string name;
-  std::int64_t id = 0;
+  std::string name;     ///< its text
+  std::int64_t id = 0;  ///< its id
 };
 
 /// A tokenizer as the metadata of a GGUF file have it (the keys tokenizer.ggml.*).
