@@ -478,6 +478,8 @@ int main(int argc, char** argv) {
   } catch (const dist::RankError& e) {
     std::printf("rank %d blames %d: %s\n", e.rank(), e.peer(), e.what());
     std::fflush(stdout);
+    // The first process of a broken group that ends takes the others with it: they may print first.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
     return 3;
   } catch (const std::exception& e) {
     std::printf("error: %s\n", e.what());
