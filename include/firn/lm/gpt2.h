@@ -69,7 +69,7 @@ class Gpt2Body : public nn::ModuleOf<Gpt2Body> {
   Gpt2Body(const Gpt2Config& config, const ModelOptions& options);
 
   /// ids [n, t] -> [n, t, n_embd]. Throws Error if t is more than n_positions.
-  Tensor forward(const Tensor& ids);
+  Tensor forward(const Tensor& ids) override;
   Tensor forward(const Tensor& ids, const Sequences& sequences);
   FIRN_DECLARE_MEMBERS()
 
@@ -94,7 +94,7 @@ class Gpt2 : public nn::ModuleOf<Gpt2> {
   explicit Gpt2(const Gpt2Config& config, const ModelOptions& options = {});
 
   /// ids [n, t], i64 or i32, in [0, vocab_size) -> logits [n, t, vocab_size].
-  Tensor forward(const Tensor& ids);
+  Tensor forward(const Tensor& ids) override;
   Tensor forward(const Tensor& ids, const Sequences& sequences);
   /// Computes loss().
   Loss forward(const LossInput& input);

@@ -65,7 +65,7 @@ class LlamaBody : public nn::ModuleOf<LlamaBody> {
   LlamaBody(const LlamaConfig& config, const ModelOptions& options);
 
   /// ids [n, t] -> [n, t, hidden_size].
-  Tensor forward(const Tensor& ids);
+  Tensor forward(const Tensor& ids) override;
   Tensor forward(const Tensor& ids, const Sequences& sequences);
   FIRN_DECLARE_MEMBERS()
 
@@ -93,7 +93,7 @@ class Llama : public nn::ModuleOf<Llama> {
   explicit Llama(const LlamaConfig& config, const ModelOptions& options = {});
 
   /// ids [n, t], i64 or i32, in [0, vocab_size) -> logits [n, t, vocab_size].
-  Tensor forward(const Tensor& ids);
+  Tensor forward(const Tensor& ids) override;
   Tensor forward(const Tensor& ids, const Sequences& sequences);
   /// Computes loss().
   Loss forward(const LossInput& input);
