@@ -112,14 +112,15 @@ void sum_places(const ConstView& dy, const View& dx, const PaddedPlanes& g) {
         std::optional<Workspace> wide;
         if (!direct) wide.emplace(Shape{buffered}, dtype_of<A>);
         A* const buffer = direct ? nullptr : wide->view().template as<A>();
+        A* const widened = direct ? nullptr : buffer + g.height * g.own;
         void* const to = advance(dx.data, dx.dtype, (plane * g.rows.size + first) * g.own);
         A* const sums = row_target(to, dx.dtype, 1, buffer);
         std::fill_n(sums, count * g.own, A(0));
         g.each_padded(plane, [&](std::int64_t number) {
           const auto add_rows_at = [&](std::int64_t place, std::int64_t n, std::int64_t element) {
             const std::int64_t at = (number * g.rows.places + place) * g.padded;
-            const A* terms = load_row<A>(advance(dy.data, dy.dtype, at), dy.dtype, 1, n * g.padded,
-                                         buffer + g.height * g.own);
+            const A* terms =
+                load_row<A>(advance(dy.data, dy.dtype, at), dy.dtype, 1, n * g.padded, widened);
             for (A* sum = sums + (element - first) * g.own; n > 0;
                  --n, terms += g.padded, sum += g.own) {
               const auto border = [&](std::int64_t p, std::int64_t i) {
