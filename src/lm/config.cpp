@@ -90,6 +90,7 @@ void Gpt2Config::check(const char* op) const {
   check_probability(op, "attn_pdrop", attn_pdrop);
   check_not_negative(op, "layer_norm_epsilon", layer_norm_epsilon);
   check_not_negative(op, "initializer_range", initializer_range);
+  check_special_ids(op, ids);
   const double d = double(n_embd), inner = n_inner > 0 ? double(n_inner) : 4 * d;
   check_parameters(
       op, double(n_layer) * d * (4 * d + 2 * inner) + d * double(n_positions + 2 * vocab_size));

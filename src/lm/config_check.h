@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "firn/lm/config.h"
 #include "lm/config_file.h"
 
 namespace firn::lm {
@@ -26,6 +27,12 @@ inline void check_probability(const char* op, const char* key, double p) {
 inline void check_not_negative(const char* op, const char* key, double value) {
   FIRN_CHECK(std::isfinite(value) && value >= 0, op, "the config belongs to no model",
              "{} = {} is not a finite number from 0 on", key, value);
+}
+inline void check_special_ids(const char* op, const SpecialIds& ids) {
+  const Range range{-1, kCounts.most};
+  if (ids.bos_token_id) check_range(op, "bos_token_id", *ids.bos_token_id, range);
+  if (ids.pad_token_id) check_range(op, "pad_token_id", *ids.pad_token_id, range);
+  for (const std::int64_t id : ids.eos_token_id) check_range(op, "eos_token_id", id, range);
 }
 inline void check_parameters(const char* op, double count) {
   FIRN_CHECK(count <= kMostParameters, op, "the config is damaged",

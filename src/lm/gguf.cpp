@@ -191,12 +191,8 @@ using detail::GgufField;
 using detail::GgufTensor;
 
 GgufFile::GgufFile(const std::string& path, const io::ReadOptions& options) try
-    : contents_(std::make_unique<const detail::GgufContents>(path, options.map)) {}
+    : contents_(std::make_shared<const detail::GgufContents>(path, options.map)) {}
 FIRN_OUT_OF_MEMORY(kOp)
-
-GgufFile::~GgufFile() = default;
-GgufFile::GgufFile(GgufFile&&) noexcept = default;
-GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
 
 const std::string& GgufFile::path() const noexcept { return contents_->path(); }
 std::uint32_t GgufFile::version() const noexcept { return contents_->header().version; }

@@ -234,6 +234,7 @@ void LlamaConfig::check(const char* op) const {
              "head_dim = {} is odd", head_width());
   check_not_negative(op, "rms_norm_eps", rms_norm_eps);
   check_not_negative(op, "initializer_range", initializer_range);
+  check_special_ids(op, ids);
   check_probability(op, "attention_dropout", attention_dropout);
   check_rope(op, *this);
   FIRN_CHECK(!sliding_window || *sliding_window > 0, op, "1 is the token itself",

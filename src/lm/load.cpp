@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <vector>
 
 #include "base/check.h"
@@ -117,6 +119,16 @@ void refuse_old(const std::filesystem::path& folder, const char* file, const cha
       "give another folder, or remove the file");
 }
 
+/// Removes a file with another text. Else a process that is killed during the save would leave the
+/// new weights with the numbers of another model.
+void remove_other_config(const std::filesystem::path& file, const std::string& config) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string old{std::istreambuf_iterator<char>(in), {}};
+  std::error_code error;
+  if (in.is_open() && old != config + "\n" && !std::filesystem::remove(file, error))
+    throw IoError(kSave, file.string(), "the file cannot be removed: " + error.message());
+}
+
 void save_weights(const std::filesystem::path& folder, const nn::Module& model, const Names& names,
                   const std::string& config, const io::ShardOptions& options) {
   std::error_code error;
@@ -129,13 +141,13 @@ void save_weights(const std::filesystem::path& folder, const nn::Module& model, 
     if (ends_with_one_of(w.name, names.transposed)) w.tensor = transpose(w.tensor.detach(), 0, 1);
   }
   const std::vector<io::Metadata> metadata{{"format", "pt"}};  // transformers asks for it
-  if (bytes <= options.max_bytes) {
-    refuse_old(folder, kIndex, kOneFile);
+  const bool one = bytes <= options.max_bytes;
+  refuse_old(folder, one ? kIndex : kOneFile, one ? kOneFile : kIndex);
+  remove_other_config(folder / "config.json", config);
+  if (one)
     io::save_safetensors((folder / kOneFile).string(), weights, metadata);
-  } else {
-    refuse_old(folder, kOneFile, kIndex);
+  else
     io::save_safetensors_shards(folder.string(), weights, metadata, options);
-  }
   io::TextFile file(kSave, (folder / "config.json").string());
   file.write(config + "\n");
   file.commit();

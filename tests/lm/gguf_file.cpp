@@ -315,6 +315,7 @@ TEST_CASE("GgufFile: moved, and read by several threads", "[threads]") {
   const TempFolder folder;
   GgufFile first(write_file(folder.file("m.gguf"), some_tensors().bytes()));
   const GgufFile file = std::move(first);
+  CHECK(first.names() == file.names());  // both have the file
   std::vector<int> wrong(4);
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < 4; ++t)

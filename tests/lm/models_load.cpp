@@ -163,6 +163,25 @@ TEST_CASE("save: a folder with weights in the other form is refused, and one is 
   CHECK_THROWS_AS(lm::save(folder.file("none/new"), model), IoError);
 }
 
+TEST_CASE("save: the config of another model goes before its weights") {
+  const TempFolder folder;
+  const std::string path = folder.path().string();
+  lm::LlamaConfig config = small_llama();
+  lm::save(path, lm::Llama(config));
+  config.rms_norm_eps = 1e-3;
+  write_file(folder.file("model.safetensors.index.json"), "{}");  // which refuses the save
+  CHECK_THROWS_AS(lm::save(path, lm::Llama(config)), IoError);
+  CHECK(lm::LlamaConfig::from_file(path).rms_norm_eps == small_llama().rms_norm_eps);
+  std::filesystem::remove(folder.file("model.safetensors.index.json"));
+  std::filesystem::create_directory(folder.file("other"));
+  std::filesystem::rename(folder.file("model.safetensors"), folder.file("other/w"));
+  std::filesystem::create_directory(folder.file("model.safetensors"));  // no weights can be written
+  CHECK_THROWS_AS(lm::save(path, lm::Llama(config)), IoError);
+  CHECK(!std::filesystem::exists(folder.file("config.json")));
+  config.ids.bos_token_id = -7;
+  CHECK_THROWS_AS(lm::Llama(config), Error);
+}
+
 TEST_CASE("load_safetensors: a matrix may be transposed in the file") {
   const TempFolder folder;
   nn::Linear net(2, 3);

@@ -258,3 +258,19 @@ TEST_CASE("train_bpe: ties, limits and bad options") {
   CHECK_THROWS_AS(lm::train_bpe(std::function<bool(std::string&)>(), {.vocabulary = 300}), Error);
   CHECK(lm::train_bpe(std::span<const std::string>(), {.vocabulary = 300}).size() == 256);
 }
+
+TEST_CASE("train_bpe: a long run becomes tokens that a tokenizer can have") {
+  const std::vector<std::string> texts(2, std::string(5000, '-'));
+  const lm::Tokenizer tokenizer = lm::train_bpe(texts, {.vocabulary = 400});
+  CHECK(tokenizer.bytes_of(tokenizer.size() - 1).size() <= 2048);
+  CHECK(tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]);
+}
+
+TEST_CASE("a tokenizer and a decoder that were moved from go on") {
+  lm::Tokenizer first = small();
+  const lm::Tokenizer second = std::move(first);
+  CHECK(first.encode("the") == second.encode("the"));
+  lm::StreamDecoder decoder(second);
+  lm::StreamDecoder moved = std::move(decoder);
+  CHECK(decoder.push(second.encode("the").front()) == moved.push(second.encode("the").front()));
+}

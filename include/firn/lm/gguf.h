@@ -73,9 +73,9 @@ struct GgufEntry {
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path, const io::ReadOptions& options = {.map = true});
-  ~GgufFile();
-  GgufFile(GgufFile&&) noexcept;
-  GgufFile& operator=(GgufFile&&) noexcept;
+  GgufFile(const GgufFile&) =
+      default;  ///< Copies share the file, and so does an object moved from.
+  GgufFile& operator=(const GgufFile&) = default;
 
   /// Path of the file, as the caller gave it.
   const std::string& path() const noexcept;
@@ -128,7 +128,7 @@ class GgufFile {
   Tensor blocks(const std::string& name) const;
 
  private:
-  std::unique_ptr<const detail::GgufContents> contents_;
+  std::shared_ptr<const detail::GgufContents> contents_;
 };
 
 }  // namespace firn::lm

@@ -92,7 +92,8 @@ class Llama : public nn::ModuleOf<Llama> {
   /// what LlamaConfig::check() throws.
   explicit Llama(const LlamaConfig& config, const ModelOptions& options = {});
 
-  /// ids [n, t], i64 or i32, in [0, vocab_size) -> logits [n, t, vocab_size].
+  /// ids [n, t], i64 or i32, in [0, vocab_size) -> logits [n, t, vocab_size]. t may be more than
+  /// max_position_embeddings. Positions and masks of a batch: model(ids, lm::Sequences{...}).
   Tensor forward(const Tensor& ids) override;
   Tensor forward(const Tensor& ids, const Sequences& sequences);
   /// Computes loss().

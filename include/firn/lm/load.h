@@ -32,9 +32,10 @@ void load(const std::string& folder, Llama& model);
 /// them by from_pretrained(). The folder is made if its parent exists. Weights of more than
 /// options.max_bytes become several files with an index.
 ///
-/// Each file is replaced as a whole, config.json last: see io::save_safetensors(). Throws IoError
-/// if a file cannot be written. Also throws IoError if the folder has weights in the other form,
-/// one file or several, because readers could take the old ones.
+/// Each file is replaced as a whole, config.json last: see io::save_safetensors(). A config.json of
+/// another model is removed first, so a save that is cut off leaves no folder of two models. Throws
+/// IoError if a file cannot be written. Also throws IoError if the folder has weights in the other
+/// form, one file or several, because readers could take the old ones.
 void save(const std::string& folder, const Gpt2& model, const io::ShardOptions& options = {});
 void save(const std::string& folder, const Llama& model, const io::ShardOptions& options = {});
 

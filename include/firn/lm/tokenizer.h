@@ -168,6 +168,9 @@ class Tokenizer {
   /// The special tokens, by ascending id.
   std::vector<SpecialToken> special_tokens() const;
 
+  Tokenizer(const Tokenizer&) = default;  ///< An object that was moved from is a copy.
+  Tokenizer& operator=(const Tokenizer&) = default;
+
   // For the library.
   explicit Tokenizer(std::shared_ptr<const bpe::Model> model) : model_(std::move(model)) {}
   const bpe::Model& model() const noexcept { return *model_; }

@@ -30,7 +30,7 @@ struct TrainBpeOptions {
 /// The result is that of Hugging Face's BpeTrainer with the same pattern, `initial_alphabet` of all
 /// bytes, and the same min_frequency, for valid UTF-8. One case differs: if two pairs spell the
 /// same token and the texts bring one of them back later, theirs lists its merge twice. And no pair
-/// becomes a token that spells a special one.
+/// becomes a token that spells a special one, or whose name has more than 2048 bytes.
 ///
 /// Throws Error unless vocabulary is at least the number of special tokens and 256, the special
 /// names are distinct and not empty, and min_frequency >= 1.

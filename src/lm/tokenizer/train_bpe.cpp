@@ -129,6 +129,7 @@ class Trainer {
     const auto left = static_cast<Id>(key >> 32), right = static_cast<Id>(key & 0xffffffff);
     std::string name = spec_.tokens[static_cast<std::size_t>(left)].name +
                        spec_.tokens[static_cast<std::size_t>(right)].name;
+    if (name.size() > 2 * bpe::kLongestToken) return;  // a tokenizer has no such token
     const auto [place, is_new] = ids_.emplace(name, static_cast<Id>(spec_.tokens.size()));
     const Id result = place->second;
     if (result < static_cast<Id>(options_.special.size())) return;
