@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "firn/error.h"
-#include "lm/tokenizer/splitter.h"
-#include "lm/tokenizer/unicode.h"
+#include "lm/tokenizer/split/splitter.h"
+#include "lm/tokenizer/split/unicode.h"
 #include "support/catch.h"
 #include "support/matchers.h"
 

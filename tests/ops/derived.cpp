@@ -158,6 +158,11 @@ TEST_CASE("sums without NaN, covariances and closeness, written out") {
   const Tensor a = make({1, inf, nan, inf}, {4}, f64), b = make({1.000001, inf, nan, 0}, {4}, f64);
   expect_same("close", values_of(isclose(a, b)), {1, 1, 0, 0});
   expect_same("and NaN", values_of(isclose(a, b, {.equal_nan = true})), {1, 1, 1, 0});
+  // The border itself is close: 0.25 1 + 0.25, and the next number is not.
+  const Tensor one = tensor<double>({1, 1}), near = tensor<double>({1.5, std::nextafter(1.5, 2)});
+  expect_same("border", values_of(isclose(near, one, {.rtol = 0.25, .atol = 0.25})), {1, 0});
+  expect_same("integers", values_of(isclose(near.to(i32) + 2, one.to(i32), {.rtol = 0, .atol = 2})),
+              {1, 1});
   CHECK(allclose(slice(a, 0, 0, 2), slice(b, 0, 0, 2)));
   CHECK_FALSE(allclose(a, b));
   CHECK(equal(y, y));

@@ -116,8 +116,8 @@ class GgufFile {
   const Shape& shape(const std::string& name) const;  ///< shape in row-major order
   GgufType type(const std::string& name) const;       ///< how the elements are stored
 
-  /// Reads a tensor onto the CPU, F32, F16 and BF16 in their own dtype, and blocks as f32. Values
-  /// of blocks are rounded once: no product in the formula of a block needs more bits than f32 has.
+  /// Reads a tensor onto the CPU, F32, F16 and BF16 in their own dtype, and blocks as f32. Each
+  /// value of a block is rounded once: no product in its formula needs more bits than f32 has.
   Tensor read(const std::string& name) const;
   /// Reads a tensor as `dtype`, which must be f16, bf16, f32 or f64. Values of blocks are computed
   /// in f32, then converted.

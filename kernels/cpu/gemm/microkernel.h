@@ -71,8 +71,8 @@ struct Microkernel {
                    const void* right, float* c, std::int64_t ldc, bool add);
   /// For f16 and bf16, or null: c [m, n] += x b for up to kFewRows rows, in the order of
   /// multiply(). Rows of x are contiguous. b has contiguous columns, or rows of a multiple of 32
-  /// numbers. k is such a multiple up to 4 kRow / m. All read and write c up to the next multiple
-  /// of 32 numbers after n.
+  /// numbers. k is such a multiple up to 4 kRow / m. All read and write c up to the multiple of 32
+  /// numbers that follows n.
   using AddRows = void(std::int64_t m, const Matrix& x, const Matrix& b, std::int64_t k,
                        std::int64_t n, float* c, std::int64_t ldc);
   static constexpr int kFewRows = 8;

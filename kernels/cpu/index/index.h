@@ -41,8 +41,8 @@ struct IndexSteps {
   std::int64_t dense = 0;
 };
 
-/// Calls fn(table offset, dense offset) for the elements of a line, in order; an index counts steps
-/// of `along` in the table.
+/// Calls fn(table offset, dense offset) for the elements of a line, in order. The place in the
+/// table moves by `along` for each step of an index.
 template <class I, class Fn>
 void each_element(const I* index, const IndexSteps& line, std::int64_t along, Fn&& fn) {
   constexpr std::integral_constant<std::int64_t, 0> kNone;

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "lm/tokenizer/unicode.h"
+#include "lm/tokenizer/split/unicode.h"
 
 namespace firn::lm::bpe {
 namespace {

@@ -10,7 +10,7 @@
 #include "firn/lm/tokenizer.h"
 #include "lm/tokenizer/added_tokens.h"
 #include "lm/tokenizer/merger.h"
-#include "lm/tokenizer/pre_tokenizer.h"
+#include "lm/tokenizer/split/pre_tokenizer.h"
 #include "lm/tokenizer/spec.h"
 #include "lm/tokenizer/token_table.h"
 

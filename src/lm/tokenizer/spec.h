@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "lm/tokenizer/splitter.h"
-#include "lm/tokenizer/unicode.h"
+#include "lm/tokenizer/split/splitter.h"
+#include "lm/tokenizer/split/unicode.h"
 
 namespace firn::lm::bpe {
 

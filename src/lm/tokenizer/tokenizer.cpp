@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "io/file/atomic_file.h"
 #include "io/json.h"
-#include "lm/tokenizer/files.h"
+#include "lm/tokenizer/files/formats.h"
 #include "lm/tokenizer/model.h"
 
 namespace firn::lm {

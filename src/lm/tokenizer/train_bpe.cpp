@@ -9,9 +9,9 @@
 
 #include "base/check.h"
 #include "lm/tokenizer/byte_alphabet.h"
-#include "lm/tokenizer/files.h"
+#include "lm/tokenizer/files/formats.h"
 #include "lm/tokenizer/model.h"
-#include "lm/tokenizer/pre_tokenizer.h"
+#include "lm/tokenizer/split/pre_tokenizer.h"
 
 namespace firn::lm {
 namespace {

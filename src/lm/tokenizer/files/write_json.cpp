@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/json_string.h"
-#include "lm/tokenizer/files.h"
+#include "lm/tokenizer/files/formats.h"
 
 namespace firn::lm::bpe {
 namespace {

@@ -1,4 +1,4 @@
-#include "lm/tokenizer/unicode.h"
+#include "lm/tokenizer/split/unicode.h"
 
 #include <utf8proc.h>
 

@@ -7,7 +7,7 @@
 #include "firn/error.h"
 #include "io/json.h"
 #include "lm/tokenizer/byte_alphabet.h"
-#include "lm/tokenizer/files.h"
+#include "lm/tokenizer/files/formats.h"
 #include "lm/tokenizer/token_table.h"
 
 namespace firn::lm::bpe {

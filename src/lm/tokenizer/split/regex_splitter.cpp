@@ -6,7 +6,7 @@
 #include <new>
 
 #include "base/check.h"
-#include "lm/tokenizer/splitter.h"
+#include "lm/tokenizer/split/splitter.h"
 
 namespace firn::lm::bpe {
 namespace {

@@ -1,7 +1,7 @@
 // Scanners for the regular expressions of well-known tokenizers. Each function names the
 // alternatives of the expression that it follows; tests/lm compares them with PCRE2.
-#include "lm/tokenizer/splitter.h"
-#include "lm/tokenizer/unicode.h"
+#include "lm/tokenizer/split/splitter.h"
+#include "lm/tokenizer/split/unicode.h"
 
 namespace firn::lm::bpe {
 namespace {

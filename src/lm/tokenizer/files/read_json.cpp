@@ -8,7 +8,7 @@
 #include "firn/error.h"
 #include "lm/json_tree.h"
 #include "lm/tokenizer/byte_alphabet.h"
-#include "lm/tokenizer/files.h"
+#include "lm/tokenizer/files/formats.h"
 #include "lm/tokenizer/token_table.h"
 
 namespace firn::lm::bpe {

@@ -1,4 +1,4 @@
-#include "lm/tokenizer/pre_tokenizer.h"
+#include "lm/tokenizer/split/pre_tokenizer.h"
 
 namespace firn::lm::bpe {
 namespace {
